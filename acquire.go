@@ -113,7 +113,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	}
 	if own := a.chain.own(); own != nil {
 		a.owned = own.at(l)
-		defer a.owned.leave()
+		defer a.owned.doneUsing()
 		ops := &a.owned.ops
 		if err := a.take(ctx, ops); err != nil {
 			return nil, a.error(a.interrupted(caller, err))
@@ -382,7 +382,7 @@ func (a *attempt) interrupted(caller context.Context, err error) error {
 func (a *attempt) error(err error) *Error {
 	e := &Error{Lock: a.core.name(), Err: err}
 	if s := &a.Snapshot; errors.Is(err, ErrNotAcquired) && s.err == nil && s.held {
-		e.HolderID, e.Left = s.holder, s.left(a.core.c.env.Clock.Now())
+		e.HolderID, e.Left = s.holder, s.leaseLeft(a.core.c.env.Clock.Now())
 		if s.process != nil {
 			e.Process = *s.process
 		}

@@ -176,7 +176,7 @@ func (r *checking) refused(node string, err error) {
 	case errors.Is(err, ErrUnreachable):
 		r.find("unreachable", node, "%v", "check the address, the network, TLS and that the server runs", err)
 	case strings.Contains(err.Error(), "NOPERM"), strings.Contains(err.Error(), "The user executing the script"):
-		// It was told what the user may not do.
+		// The report already has what the user may not do.
 	case strings.Contains(err.Error(), "WRONGPASS"), strings.Contains(err.Error(), "NOAUTH"):
 		r.find("refused", node, "%v", "set Username and Password of the go-redis client to those of a user of this server", err)
 	case strings.Contains(err.Error(), "OOM"):
@@ -245,7 +245,7 @@ func (r *checking) node(ctx context.Context, name string, d *wire.Deployment, no
 	return !replica
 }
 
-// userOf is who the client of a node connects as, as far as its options tell.
+// userOf is the user that the client of a node connects as, as far as its options have it.
 func userOf(node redis.UniversalClient) string {
 	if c, ok := node.(*redis.Client); ok {
 		if o := c.Options(); o.CredentialsProvider == nil && o.CredentialsProviderContext == nil && o.StreamingCredentialsProvider == nil {
@@ -282,8 +282,8 @@ func (r *checking) denied(node, who string, v *protocol.Survey) {
 	}
 }
 
-// grants is what a user needs that it was denied, as words of ACL SETUSER. For a key or channel that is
-// all that is sent with it: the server does not tell which of both it has refused.
+// grants returns words of ACL SETUSER that allow what the server has denied to a user. If a request was denied for a
+// key or a channel, the words allow all keys and channels of the request: the server does not say which it has denied.
 func grants(all []protocol.Denied) (words string) {
 	seen := map[string]bool{}
 	add := func(word string) {

@@ -57,7 +57,7 @@ type Client struct {
 	closing  chan struct{} // closed when Shutdown begins
 	once     sync.Once     // of closing
 	calls    wire.Tally    // acquires and unlocks under way
-	running  wire.Tally    // goroutines that run code of users: watches, and what tells observers
+	running  wire.Tally    // goroutines that run code of users: watches, and the delivery to Observers
 }
 
 // settings is what most locks of a client have in common: see Client.usual.

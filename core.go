@@ -208,8 +208,7 @@ func (l *core) handsOver() bool {
 	return protocol.Is[protocol.HandedOver](l.proto) && l.opts.handOverBounds().passes > 0
 }
 
-// ask asks something about the lock itself, not about a hold. The request is made once the arguments are known to be
-// valid.
+// ask sends a request about the lock itself, not about a hold. request is called once the arguments have been checked.
 func ask[T any](ctx context.Context, l *core, request func() protocol.Request[T]) (protocol.Result[T], error) {
 	if err := l.begin(ctx); err != nil {
 		return protocol.Result[T]{}, err

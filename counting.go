@@ -186,8 +186,8 @@ type inquiry struct {
 	// sentinel is an error that the end of the context matches too; nil: none.
 	sentinel error
 
-	tries int
-	tells bool // it publishes how many permits it leaves: see Lines.CrowdAt
+	tries         int
+	publishesLeft bool // it publishes how many permits it leaves: see Lines.CrowdAt
 }
 
 // seeker sends the requests of an inquiry. One goroutine calls it.
@@ -267,7 +267,7 @@ func (q *inquiry) Look(ctx context.Context) (left *wait.Left[snapshot], rest tim
 		joined, taken = q.Lines.SoFar(q.Place)
 	}
 	q.tries++
-	q.tells = q.Crowded != nil && q.Lines.CrowdAt(q.Line())
+	q.publishesLeft = q.Crowded != nil && q.Lines.CrowdAt(q.Line())
 	q.Snapshot.pendingSince = q.c.env.Clock.Now()
 	q.Share()
 	f := q.seeker.look(ctx)

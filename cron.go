@@ -123,9 +123,9 @@ func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx conte
 		case other.State != protocol.Claimed:
 			return l.cronRun(&other), nil
 		}
-		// Its owner may not know that it has the claim: the answer was lost, its context ends, and it takes
-		// the claim back. To say now that it runs the tick would leave that to nobody. At the latest its
-		// lease tells.
+		// The owner of the claim may not know that it has it: if the answer was lost and its context ends, it
+		// takes the claim back. If this call said now that the owner runs the tick, nobody might run it. When
+		// the lease of the claim is over, the question is settled.
 		if s == nil {
 			s = clock.NewSleeper(&l.c.env)
 			defer s.Stop()
@@ -137,8 +137,8 @@ func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx conte
 	}
 }
 
-// The pauses of a call that finds a claim whose function may not have begun. A function that runs for
-// longer than beginsWithin is known to run before the first pause is over.
+// The pauses of a call that finds a claim whose function may not have begun. If the function runs for longer than
+// beginsWithin, Redis says before the end of the first pause that it has begun.
 const (
 	beginsWithin      = 10 * time.Millisecond
 	firstClaimPause   = 20 * time.Millisecond
@@ -187,12 +187,12 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 	}
 	run.Here = true
 	proto.Runs()
-	// If the function takes longer, a renewal says that it has begun: at once for all that is seen of it,
-	// and for a short one there is no request more.
+	// A renewal says that the function has begun, if it takes longer: so soon that others find it begun, and
+	// so late that a short function costs no further request.
 	says := time.AfterFunc(beginsWithin-seam.Jitter(l.c.seed, claimed.Token, 0, time.Millisecond), lease.of.(*hold).renewNow)
 	defer says.Stop()
 	finish := func(state protocol.RunState, text string) error {
-		// A copy that finds nothing proves nothing: of many runs at once, the run may be dropped.
+		// A copy that does not find the run proves nothing: Redis drops some of very many runs.
 		return lease.endBy(ctx, finish{task: func(id string, late bool) protocol.Task {
 			return proto.Finish(id, state, failureText(text), late)
 		}})
@@ -301,13 +301,12 @@ func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Ti
 	}), nil
 }
 
-// What a schedule says, of which only its next time can be asked.
+// A schedule is a function that returns the next time after a time. The rest of the file finds other times by it.
 
-// earlyMost is how early a timer may be: its clock may have been set back, or run slower since it was
-// set.
+// earlyMost is how early a timer may be: since it was set, its clock may have been set back, or have run slower.
 const earlyMost = time.Second
 
-// farthest is how far back a schedule is looked at: February 29 may be eight years apart.
+// farthest is how far back the last time of a schedule may be: February 29 may be eight years apart.
 const farthest = 9 * 366 * 24 * time.Hour
 
 // ScheduledTime is the scheduled time that a call at now is for, if a scheduler does not tell it: the
@@ -339,8 +338,8 @@ func ScheduledTime(now time.Time, next func(after time.Time) time.Time) (time.Ti
 	return tick, nil
 }
 
-// checkSchedule reports why a schedule that has returned these ticks, the latest last, is none: the
-// latest has to be the same from wherever it is asked, from the last ns before it as well.
+// checkSchedule reports why a schedule that has returned these ticks, the latest last, is invalid: the latest tick has to
+// come next after each earlier time, even a nanosecond before it.
 func checkSchedule(next func(after time.Time) time.Time, ticks []time.Time) error {
 	if n := len(ticks); n == 0 {
 		if next(time.Unix(0, 0)).IsZero() {

@@ -151,7 +151,7 @@ func (e *Election) Observe(ctx context.Context) (<-chan Leader, error) {
 	return leaders, nil
 }
 
-// leadersTo tells an Observe.
+// leadersTo sends leaders to the channel of an Observe.
 type leadersTo struct {
 	watch.Latest[Leader]
 	last Leader

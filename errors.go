@@ -111,9 +111,9 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalidArgument, fmt.Sprintf(format, args...))
 }
 
-// What a function that ran under a lease has returned, and what has become of the lease, make one error:
-// that of Do, Lease.Do, Once.Do, CronJob.Do and Election.Run. Such calls nest, and whoever gets the error
-// of the outer one must not take what it says of an inner lock for what happened to the outer one.
+// The error of Do, Lease.Do, Once.Do, CronJob.Do and Election.Run joins that of a function that ran under a lease and
+// that of the lease. Such calls nest: a caller of the outer one must not mistake the error of an inner lock for that of
+// its own.
 
 // notRun is the error of a call whose function was not called.
 type notRun struct{ error }
@@ -121,7 +121,7 @@ type notRun struct{ error }
 func (e notRun) Unwrap() error        { return e.error }
 func (e notRun) Is(target error) bool { return target == ErrNotRun }
 
-// unlike is an error that matches all that another does, but some.
+// unlike is an error that matches all that err does, except not.
 type unlike struct {
 	err error
 	not [2]error
@@ -133,8 +133,8 @@ func (e unlike) Is(target error) bool {
 }
 func (e unlike) As(target any) bool { return errors.As(e.err, target) }
 
-// asFailed is the error of a function that ran: that of a call inside it, which has not run its own or
-// whose release is not confirmed, does not look like that of the call of the function itself.
+// asFailed is the error of a function that ran. It may come from a call inside the function: ErrNotRun and
+// ErrUnconfirmed would be about that call, so the error does not match them.
 func asFailed(err error) error {
 	if errors.Is(err, ErrNotRun) || errors.Is(err, ErrUnconfirmed) {
 		return unlike{err, [2]error{ErrNotRun, ErrUnconfirmed}}
@@ -142,14 +142,14 @@ func asFailed(err error) error {
 	return err
 }
 
-// cutOff is what had ended the context of such a function when the function returned, before Unlock ended it.
+// cutOff says why the context of such a function had ended when the function returned, before Unlock ended it.
 type cutOff struct {
 	lease  error // the end of the lease, which came first; nil: it did not
 	caller bool  // the end of the caller's context, which came first
 }
 
-// cutOffOf tells why the context of a function has ended that was called under a lease. Its cause is
-// that of the first of the two ends.
+// cutOffOf returns why inside has ended, the context of a function under a lease: its cause is that of what came first,
+// the end of the lease or of the caller's context.
 func cutOffOf(caller, inside context.Context) cutOff {
 	why, _ := context.Cause(inside).(*Error)
 	theirs, _ := context.Cause(caller).(*Error) // of a lease further out, for example
@@ -159,9 +159,9 @@ func cutOffOf(caller, inside context.Context) cutOff {
 	return cutOff{caller: caller.Err() != nil}
 }
 
-// result joins the error of the function and that of the Unlock after it. If the lease had ended, that
-// comes first. And unless the caller's context ended before, the error does not match context.Canceled
-// then: who asks for that wants to know whether the caller has gone away.
+// result joins the error of the function and that of the Unlock after it. If the lease had ended, its error comes
+// first, and the result does not match context.Canceled unless the caller's context ended before: that would mean that
+// the caller has gone away.
 func (c cutOff) result(err, unlock error) error {
 	var end error
 	well := err == nil
@@ -180,8 +180,8 @@ func (c cutOff) result(err, unlock error) error {
 	return asFailed(joined(end, err, unlock))
 }
 
-// withoutCancel is what an error says besides that the end of the lease has canceled something; nil:
-// nothing.
+// withoutCancel is err without what only repeats that the lease has ended: nil, or an error that does not match
+// context.Canceled.
 func withoutCancel(err, end error) error {
 	failed, _ := err.(*Error) // from context.Cause or Lease.Err
 	ended, _ := end.(*Error)
@@ -194,7 +194,7 @@ func withoutCancel(err, end error) error {
 	return err
 }
 
-// onlyUnconfirmed is what the Unlock of a lease says beside that the lease had ended.
+// onlyUnconfirmed is the error of an Unlock if it says more than that the lease had ended; nil: it does not.
 func onlyUnconfirmed(err error) error {
 	if errors.Is(err, ErrUnconfirmed) {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// events tells the Observer and the logger what happens. Events under a mutex or in the
-// watchdog, which must not wait for them, go into the queue.
+// events calls the Observer and the logger. Events under a mutex or in the watchdog, which must not wait for them, go
+// through the queue.
 type events struct {
 	*notify.Queue
 	observer Observer  // nil: there is none
@@ -66,8 +66,8 @@ func neverCalled(o Observer) (method string) {
 	return ""
 }
 
-// tell calls a method of the Observer, if that has it, and catches its panic: a lease that has been granted
-// is handed out whatever an Observer does.
+// tell calls a method of the Observer, if it has that method, and catches a panic: the caller gets its lease whatever
+// the Observer does.
 func tell[O any](e *events, method string, call func(o O)) {
 	if o, has := e.observer.(O); has {
 		defer e.Caught(method, nil)
@@ -143,7 +143,7 @@ func retried(ctx context.Context, request string, err error) RetryEvent {
 	return e
 }
 
-// cleanUpFailed tells that the end of a hold of a lock is repeated.
+// cleanUpFailed tells the Observer that a clean-up has failed, and is repeated.
 func (e *events) cleanUpFailed(of any, operation string, err error) {
 	if !tells[RetryObserver](e) {
 		return

@@ -315,8 +315,8 @@ func (h *hold) maxHoldAt() clock.Instant {
 	return 0
 }
 
-// checkLocked ends the hold if its time is over. Every look at a hold calls it, so a
-// process that was stopped past the deadline sees the loss before the watchdog does.
+// checkLocked ends the hold if its time is over. Everything that reads the state calls it first, so a
+// process that was stopped past the deadline finds the loss before the watchdog does.
 func (h *hold) checkLocked(now clock.Instant) {
 	if h.state != held {
 		return

@@ -32,7 +32,7 @@ func TestLookingUpALockOfAnOwnerDoesNotWalkTheOthers(t *testing.T) {
 		for range 20 {
 			start := time.Now()
 			for range 1000 {
-				own.at(l).leave()
+				own.at(l).doneUsing()
 			}
 			least = min(least, time.Since(start)/1000)
 		}

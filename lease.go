@@ -31,7 +31,7 @@ type Lease struct {
 	next      *Lease     // at a hold: another open lease
 }
 
-// listeners are told of the end of a lease.
+// listeners wait for the end of a lease, or for a request to release it.
 type listeners struct {
 	done     chan struct{}              // closed at the end; nil: nobody waits so
 	contexts map[*leaseContext]struct{} // to be canceled at the end

@@ -265,12 +265,12 @@ type acquireConfig struct {
 	hasLease bool
 	wait     time.Duration
 	hasWait  bool
-	waits    time.Duration // what an error says instead of wait, of which it may be the rest
+	waits    time.Duration // for the error, if wait is only the rest of it
 	value    string        // of an Election
-	again    bool          // after a refusal its caller goes on, and nobody is told of the holder
+	again    bool          // the caller tries again after a refusal, so its error need not name the holder
 }
 
-// limit is the wait that was asked for.
+// limit is the wait of the caller.
 func (c *acquireConfig) limit() time.Duration {
 	if c.waits > 0 {
 		return c.waits
@@ -369,7 +369,7 @@ func (b Backoff) check() error {
 	return nil
 }
 
-// pause is how long to sleep after the look with a number, counted from 0.
+// pause is how long to sleep after look n, counted from 0.
 func (b Backoff) pause(seed uint64, who int64, n int) time.Duration {
 	d := b.first
 	for range n {

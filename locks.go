@@ -51,7 +51,7 @@ func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[FoundLock,
 					fail(err)
 					return
 				}
-				if !c.tellFound(ctx, found, yield) {
+				if !c.yieldHeld(ctx, found, yield) {
 					return
 				}
 			}
@@ -60,7 +60,7 @@ func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[FoundLock,
 }
 
 // tellFound looks at locks that were found, and yields those that are held. It reports whether to go on.
-func (c *Client) tellFound(ctx context.Context, all []protocol.Found, yield func(FoundLock, error) bool) bool {
+func (c *Client) yieldHeld(ctx context.Context, all []protocol.Found, yield func(FoundLock, error) bool) bool {
 	looks := make([]func() (State, error), 0, len(all))
 	for _, f := range all {
 		looks = append(looks, func() (State, error) { return c.lookAt(ctx, f) })
@@ -69,7 +69,7 @@ func (c *Client) tellFound(ctx context.Context, all []protocol.Found, yield func
 		f := FoundLock{Name: all[i].Name, Type: all[i].Kind.Type, State: r.Value}
 		switch {
 		case errors.Is(r.Err, ErrForeignKey), errors.Is(r.Err, ErrInvalidArgument):
-			continue // it only looks like a lock, or no lock can have the name
+			continue // the key is not that of a lock, or no lock can have the name
 		case r.Err != nil:
 			yield(f, r.Err)
 			return false

@@ -129,9 +129,8 @@ func WithRound(d time.Duration) MultiLockOption {
 	return multiOption(func(c *multiConfig) { c.round = d })
 }
 
-// place is what orders locks of one name: which deployment they are on, as far
-// as that can be told, and which Client's they are, by age: a program makes its
-// Clients in the same order in all of its processes.
+// place orders locks of one name: by their deployment, as far as that is known, and by the age of their Client: a
+// program makes its Clients in the same order in all of its processes.
 func place(l Locker) []string {
 	own, ok := l.(hasCore)
 	if !ok {
@@ -216,8 +215,8 @@ var (
 	_ ReleaseRequester = (*MultiLock)(nil)
 )
 
-// membersAs are the members as what a method needs of them. One that is no such thing, of a
-// type of the caller's, is refused before anything is sent.
+// membersAs returns the members as the interface that a method needs. If a member, of a type of the caller's, does not
+// implement it, the error comes before anything is sent.
 func membersAs[T any](ctx context.Context, m *MultiLock) ([]T, error) {
 	if err := m.check(ctx); err != nil {
 		return nil, err
@@ -334,20 +333,19 @@ func (m *MultiLock) force(ctx context.Context, fn func(l Inspector) (bool, error
 	return held, errors.Join(append(failed, err)...)
 }
 
-// group is the holding of a MultiLock's lease: the leases of its members. It lasts as long
-// as all of them do.
-type group struct {
+// multiHold is the holding of a MultiLock's lease: the leases of its members. It lasts as long as all of them do.
+type multiHold struct {
 	guard
 	name    string
 	members []*Lease // in the order of the MultiLock
 	lease   *Lease
-	over    atomic.Bool // it has ended: the ends of the members are no news
+	over    atomic.Bool // it has ended, so the end of a member has no effect
 }
 
-var _ holding = (*group)(nil)
+var _ holding = (*multiHold)(nil)
 
-func newGroup(name string, members []*Lease) *Lease {
-	g := &group{name: name, members: members}
+func newMultiHold(name string, members []*Lease) *Lease {
+	g := &multiHold{name: name, members: members}
 	g.lease = &Lease{of: g, since: g.client().now()}
 	for _, l := range members {
 		l.onEnd(func(cause error) {
@@ -366,12 +364,12 @@ func newGroup(name string, members []*Lease) *Lease {
 	return g.lease
 }
 
-func (g *group) client() *Client        { return g.members[0].of.client() }
-func (g *group) lockName() string       { return g.name }
-func (g *group) memberLeases() []*Lease { return g.members }
-func (g *group) holdID() string         { return g.members[0].HoldID() }
+func (g *multiHold) client() *Client        { return g.members[0].of.client() }
+func (g *multiHold) lockName() string       { return g.name }
+func (g *multiHold) memberLeases() []*Lease { return g.members }
+func (g *multiHold) holdID() string         { return g.members[0].HoldID() }
 
-func (g *group) chain(up *chain) *chain {
+func (g *multiHold) chain(up *chain) *chain {
 	for _, l := range g.members {
 		up = l.of.chain(up)
 	}
@@ -379,14 +377,14 @@ func (g *group) chain(up *chain) *chain {
 }
 
 // fence grows from hold to hold of the same members, because each member's token does.
-func (g *group) fence() (token int64) {
+func (g *multiHold) fence() (token int64) {
 	for _, l := range g.members {
 		token = max(token, l.Token())
 	}
 	return token
 }
 
-func (g *group) deadlineLocked() time.Time {
+func (g *multiHold) deadlineLocked() time.Time {
 	end := g.members[0].Deadline()
 	for _, l := range g.members[1:] {
 		if d := l.Deadline(); d.Before(end) {
@@ -396,7 +394,7 @@ func (g *group) deadlineLocked() time.Time {
 	return end
 }
 
-func (g *group) checkLocked(clock.Instant) {
+func (g *multiHold) checkLocked(clock.Instant) {
 	for _, l := range g.members {
 		if err := l.Err(); err != nil {
 			g.endLocked(err)
@@ -404,7 +402,7 @@ func (g *group) checkLocked(clock.Instant) {
 	}
 }
 
-func (g *group) lost(cause error) {
+func (g *multiHold) lost(cause error) {
 	g.lock()
 	g.endLocked(cause)
 	g.unlock()
@@ -413,7 +411,7 @@ func (g *group) lost(cause error) {
 // endLocked ends the lease because a member has ended. The other members protect nothing
 // any more, and are given back. But a member whose client shuts down is still held, and
 // all of them are until the holder unlocks.
-func (g *group) endLocked(cause error) {
+func (g *multiHold) endLocked(cause error) {
 	if g.over.Load() {
 		return
 	}
@@ -427,8 +425,8 @@ func (g *group) endLocked(cause error) {
 	}
 }
 
-// listen implements holding: the group is asked when a member is.
-func (g *group) listen(l *Lease) {
+// listen implements holding: a request to release a member is one to release all.
+func (g *multiHold) listen(l *Lease) {
 	for _, m := range g.members {
 		m.listenForRequest(func() {
 			g.lock()
@@ -438,7 +436,7 @@ func (g *group) listen(l *Lease) {
 	}
 }
 
-func (g *group) extend(ctx context.Context, _ *Lease, d time.Duration) error {
+func (g *multiHold) extend(ctx context.Context, _ *Lease, d time.Duration) error {
 	err := each(g.members, func(l *Lease) error { return l.Extend(ctx, d) })
 	if err != nil {
 		// A lost member ends the whole, and with it the other members, whose errors may
@@ -450,7 +448,7 @@ func (g *group) extend(ctx context.Context, _ *Lease, d time.Duration) error {
 	return err
 }
 
-func (g *group) release(ctx context.Context, l *Lease, called clock.Instant) error {
+func (g *multiHold) release(ctx context.Context, l *Lease, called clock.Instant) error {
 	g.lock()
 	g.checkLocked(called)
 	if err := l.err; err != nil && !onlyClosed(err) {
@@ -472,8 +470,8 @@ func (g *group) release(ctx context.Context, l *Lease, called clock.Instant) err
 	return err
 }
 
-// tellUnlocked implements holding: an Observer is told of the members.
-func (g *group) tellUnlocked(*Lease, error) {}
+// tellUnlocked implements holding. The Observer gets the events of the members only.
+func (g *multiHold) tellUnlocked(*Lease, error) {}
 
 // each does something with all leases at once, and joins the errors.
 func each(leases []*Lease, do func(*Lease) error) error {

@@ -43,7 +43,7 @@ type round struct {
 	closed        context.CancelCauseFunc // ends the waiting
 }
 
-// errAgain: give back what is held, and start over.
+// errAgain has run give back what is held, and start over.
 var errAgain = errors.New("not all members were free at once")
 
 // lockAll is Lock and TryLock of a MultiLock.
@@ -73,7 +73,7 @@ func (r *round) lock(ctx context.Context, wait bool) (*Lease, error) {
 		r.opts = append(r.opts, partOption(r.given.wait))
 	}
 	if !wait {
-		r.end = time.Time{} // one look, which takes what it takes
+		r.end = time.Time{} // each member is tried once, however long that takes
 	}
 	if wait {
 		r.tries = append(r.tries, againOption{})
@@ -112,7 +112,7 @@ func (r *round) run(ctx context.Context, wait bool) (*Lease, error) {
 	for {
 		err := r.take(ctx, wait)
 		if err == nil {
-			return newGroup(m.name, r.leases), nil
+			return newMultiHold(m.name, r.leases), nil
 		}
 		r.undo(ctx)
 		if !errors.Is(err, errAgain) {

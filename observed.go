@@ -8,17 +8,16 @@ import (
 	"github.com/go-rlock/rlock/internal/clock"
 )
 
-// observed is one acquire of which an Observer is told, and the hold that it begins; nil: there is
-// no Observer. An acquire that begins no hold has one too.
+// observed is one acquire, and the hold that it begins, if any, for the Observer; nil: there is no Observer.
 type observed struct {
 	of      *core
 	ctx     context.Context // what AcquireStart has returned
 	began   clock.Instant
 	permits int
 
-	// What only the goroutine of the acquire uses.
+	// Only the goroutine of the acquire uses these.
 	contended  bool
-	holder     string // a hold that kept it out, the last that was seen
+	holder     string // the last hold that kept it out
 	handedOver bool   // the hold was handed over by another owner of this client
 
 	entries int // of the hold: guarded as the hold is
@@ -39,7 +38,7 @@ func (l *core) observe(ctx context.Context, permits int) (context.Context, *obse
 	return o.ctx, o
 }
 
-// event is what is known of a lock without a lease.
+// event is an Event about the lock itself.
 func (l *core) event() Event {
 	return Event{Lock: l.name(), Type: l.typeName(), Side: l.sideName()}
 }
@@ -50,7 +49,7 @@ func (o *observed) event() Event {
 	return e
 }
 
-// contends tells, once, that the acquire begins to wait.
+// contends tells the Observer, once, that the acquire begins to wait.
 func (o *observed) contends() {
 	if o != nil && !o.contended {
 		o.contended = true
@@ -65,8 +64,7 @@ func (o *observed) noteHolder(s *snapshot) {
 	}
 }
 
-// end tells of the end of the acquire; e has what came of it. Call it through Lease.granted if
-// there is a lease.
+// end tells the Observer of the end of the acquire; e has the result. Call it through Lease.granted if there is a lease.
 func (o *observed) end(e AcquireEvent) {
 	if o == nil {
 		return

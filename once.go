@@ -16,7 +16,7 @@ import (
 // https://go-rlock.github.io/rlock/latest/synchronizers/#once
 type Once struct{ *core }
 
-// failureText is as much of the text of an error as others hear.
+// failureText is the part of the text of an error that other callers get.
 func failureText(text string) string {
 	const most = 1 << 10 // bytes
 	if len(text) > most {
@@ -111,8 +111,8 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	if err != nil {
 		unlock := lease.Unlock
 		if ctx.Err() == nil && lease.Err() == nil { // else it may have failed because of that
-			// Before the lock is free: all who wait now waited for this run. Who comes from now on
-			// does not hear of it.
+			// All that wait now, before the lock is free, have waited for this run. Later callers do not get its
+			// error.
 			coreOf(o).c.lines.FailAll(coreOf(o).line(""), &settled{failed: err})
 			unlock = func(ctx context.Context) error { return o.fail(ctx, lease, err) }
 		}
@@ -126,7 +126,7 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	})
 }
 
-// fail is Unlock by a script that tells those who wait elsewhere why the function has failed.
+// fail is Unlock by a script that publishes, for waiters of other clients, why the function has failed.
 func (o *Once) fail(ctx context.Context, lease *Lease, err error) error {
 	text := failureText(err.Error())
 	return lease.endBy(ctx, finish{task: func(id string, late bool) protocol.Task {

@@ -179,7 +179,7 @@ func (own *owner) at(l *core) *owned {
 }
 
 // leave ends what at began.
-func (o *owned) leave() {
+func (o *owned) doneUsing() {
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
 	o.users--

@@ -144,7 +144,7 @@ func (s *snapshot) settle(now time.Time, answered bool) {
 }
 
 // left is what is left of the holder's lease; 0 if that is not known.
-func (s *snapshot) left(now time.Time) time.Duration {
+func (s *snapshot) leaseLeft(now time.Time) time.Duration {
 	if s.until.IsZero() {
 		return 0
 	}
@@ -192,7 +192,7 @@ func (s *snapshot) holders(now time.Time) string {
 	if holder != "" && s.others == 0 {
 		of = " of its lease"
 	}
-	if left := s.left(now); left > 10*time.Second {
+	if left := s.leaseLeft(now); left > 10*time.Second {
 		who = fmt.Sprintf("%s, %v%s left", who, left.Round(time.Second), of)
 	} else if left > 0 {
 		who = fmt.Sprintf("%s, %v%s left", who, left.Round(time.Millisecond), of)

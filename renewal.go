@@ -272,8 +272,8 @@ func (h *hold) renewNow() {
 	}
 }
 
-// Drain implements timers.Task: the client shuts down. It tells the holder, which keeps the lock
-// until it unlocks, because it may still work.
+// Drain implements timers.Task: the client shuts down. It ends the leases. The holder may still work, so it keeps the
+// lock until it unlocks.
 func (h *hold) Drain() {
 	h.lock()
 	defer h.unlock()
@@ -337,7 +337,7 @@ func (h *hold) tellLoss(now clock.Instant, cause error) {
 	})
 }
 
-// tellRenewalLocked tells of the answer to a renewal, before it counts.
+// tellRenewalLocked tells the Observer of the answer to a renewal, before the answer has an effect.
 func (h *hold) tellRenewalLocked(sent, now clock.Instant, err error) {
 	o, events := h.observed(), h.core.c.events
 	if o == nil || !tells[RenewalObserver](events) { // very many holds are renewed

@@ -150,7 +150,7 @@ func (a *taking) look(ctx context.Context) found {
 		a.page = c.pages.Take(c.id)
 		a.op = a.page.Next()
 	}
-	r := a.s.proto.Acquire(a.op, a.Need, a.tells).Do(ctx, c.onceTimeout())
+	r := a.s.proto.Acquire(a.op, a.Need, a.publishesLeft).Do(ctx, c.onceTimeout())
 	a.lateCopies = a.lateCopies || r.Unsure
 	if r.Err != nil {
 		a.took = a.took || wire.MayHaveRun(r.Err)

@@ -43,7 +43,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		a := &attempt{core: l, waiting: waiting{c: c}, opts: opts, Acquire: protocol.Acquire{HoldID: id, Lease: opts.lease, Tries: 1}}
 		if own := r.outer.own(); own != nil {
 			a.owned = own.at(l)
-			defer a.owned.leave()
+			defer a.owned.doneUsing()
 			if !a.owned.ops.TryTake() {
 				return false, nil
 			}

@@ -12,7 +12,7 @@ import (
 
 // release implements holding.
 func (h *hold) release(ctx context.Context, l *Lease, called clock.Instant) error {
-	return h.leave(ctx, l, called, nil)
+	return h.endLease(ctx, l, called, nil)
 }
 
 // finish ends a hold by another task than a release.
@@ -25,12 +25,12 @@ type finish struct {
 // endBy is Unlock of a lease by a finish.
 func (l *Lease) endBy(ctx context.Context, by finish) error {
 	return l.end(ctx, func(ctx context.Context, l *Lease, called clock.Instant) error {
-		return l.of.(*hold).leave(ctx, l, called, &by)
+		return l.of.(*hold).endLease(ctx, l, called, &by)
 	})
 }
 
 // leave ends a lease. If it is the last one of a hold that is not lost, by ends the hold; nil: a release does.
-func (h *hold) leave(ctx context.Context, l *Lease, called clock.Instant, by *finish) error {
+func (h *hold) endLease(ctx context.Context, l *Lease, called clock.Instant, by *finish) error {
 	limit := time.Now().Add(h.core.c.cfg.unlockTimeout) // by the real clock, as it bounds commands
 
 	// Wait for other operations at this hold: a re-entry that is under way must not find
@@ -169,7 +169,7 @@ func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 func (d *unlocking) released(r *protocol.Result[protocol.Kept]) error {
 	h, c := d.h, d.h.core.c
 	d.yieldToOthers(r.Heard, r.OfQuorum || protocol.StandingOf(h.core.proto) != nil)
-	if protocol.Takes(h.core.proto) == 0 || r.Heard == 0 { // else a message comes, and one look is enough
+	if protocol.Takes(h.core.proto) == 0 || r.Heard == 0 { // otherwise the message of the release wakes them
 		c.lines.Wake(h.core.id())
 	}
 	d.reconsider(r)
@@ -213,7 +213,7 @@ func (d *unlocking) released(r *protocol.Result[protocol.Kept]) error {
 func (d *unlocking) reconsider(r *protocol.Result[protocol.Kept]) {
 	h, c := d.h, d.h.core.c
 	if !d.hasHandle || d.finishes || r.Err != nil || r.Outcome == protocol.Done {
-		return // Detach has said so itself
+		return // a finish, such as Detach, has said in Redis that the holder has left
 	}
 	abandon := h.core.proto.Abandon(d.id, true)
 	var unknown error

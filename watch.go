@@ -22,18 +22,18 @@ func (l *core) Watch(ctx context.Context) (<-chan State, error) {
 	return states, nil
 }
 
-// statesTo tells a Watch.
+// statesTo sends states to the channel of a Watch.
 type statesTo struct{ watch.Latest[State] }
 
 func (to statesTo) Tell(s *watchedState) {
-	// The reader gets its own holders: other watches are told the same ones.
+	// The reader gets its own copy of the holders, as other watches get the same slice.
 	own := s.State
 	own.Holders = slices.Clone(own.Holders)
 	to.Send(own)
 }
 
-// view identifies what is seen. Types that are one lock may show different parts of
-// its state, and hear of releases in different ways.
+// view identifies what is watched. Types that are one lock may show different parts of its state, and subscribe to
+// different channels.
 type view struct {
 	lock protocol.LockID
 	of   any

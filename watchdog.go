@@ -111,7 +111,7 @@ func (w *watchdog) forget(e *timers.Entry) {
 	if len(w.holds) > 0 {
 		return
 	}
-	w.failing.nodes = nil // nobody sees any more how the outages end
+	w.failing.nodes = nil // there are no more renewals that could show the end of an outage
 	if w.most > spareHolds {
 		w.holds, w.most = nil, 0 // a map does not shrink by itself
 	}
@@ -182,8 +182,8 @@ type failing struct {
 // failure is an outage of a node: when a renewal failed there first, and when last.
 type failure struct{ since, last clock.Instant }
 
-// fails notes a failed renewal, and reports whether an outage begins with it. One of which no renewal was
-// seen for a whole lease has ended with the last hold there.
+// fails notes a failed renewal, and reports whether an outage begins with it. If no renewal has failed for a whole
+// lease, the outage before has ended with the last hold there.
 func (f *failing) fails(node any, now clock.Instant) (begins bool) {
 	outage, goesOn := f.nodes[node]
 	if goesOn = goesOn && now.Sub(outage.last) <= f.lease; !goesOn {
