@@ -47,7 +47,7 @@ func TestEachTypeKeepsTheContractOfALease(t *testing.T) {
 				t.Fatalf("mode %s", s.Mode)
 			}
 
-			// An owner enters again, a stranger does not.
+			// An owner enters again, a different owner does not.
 			ctx := lease.Context(bg)
 			inner := locktest.MustLockCtx(t, ctx, l)
 			if inner.HoldID() != lease.HoldID() || inner.Token() != lease.Token() {

@@ -62,7 +62,7 @@ func ExampleSpinLock() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = lock.Lock(ctx, rlock.WithWait(500*time.Millisecond)) // a stranger to the lease
+	_, err = lock.Lock(ctx, rlock.WithWait(500*time.Millisecond)) // as a different owner
 	fmt.Println("second:", errors.Is(err, rlock.ErrNotAcquired))
 	fmt.Println("unlock:", lease.Unlock(ctx))
 	// Output:

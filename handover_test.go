@@ -406,7 +406,7 @@ func TestWaitersOfOtherClientsComeInBetweenBatches(t *testing.T) {
 	})
 }
 
-// After a batch the client makes way for others, if any listen: its next waiter does not look for
+// After a batch the client yields to others, if any listen: its next waiter does not look for
 // as long as they need to hear the release and to ask. By a clock that stands still nobody depends
 // on who is quicker.
 func TestClientMakesWayAfterABatch(t *testing.T) {
@@ -676,7 +676,7 @@ func TestHoldThatRanOutOnItsWayToAWaiterThatStandsBy(t *testing.T) {
 	for !rlock.ListensForGrants(l) {
 		rival := locktest.MustLock(t, theirs)
 		next := waits(1)
-		time.Sleep(10 * time.Millisecond) // it sleeps, most likely: then its client listens for turns too
+		time.Sleep(10 * time.Millisecond) // it sleeps, most likely: then its client is subscribed to grants too
 		locktest.MustUnlock(t, rival)
 		locktest.MustUnlock(t, next.Held())
 	}

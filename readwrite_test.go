@@ -94,7 +94,7 @@ func TestUpgradeFailsAtOnceAndSendsNothing(t *testing.T) {
 	if n := sent.N.Load(); n != 0 {
 		t.Fatalf("%d commands were sent", n)
 	}
-	// A stranger is not meant, and once it reads no more neither is the owner.
+	// A different owner is not meant, and once it reads no more neither is the owner.
 	_, err := l.Writer.TryLock(bg)
 	locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUpgrade)
 	owner := read.Context(rlock.WithoutOwner(bg))

@@ -417,7 +417,7 @@ func TestWatchSeesAGrant(t *testing.T) {
 	}
 }
 
-// The user of Redis may listen to the channel of the lock, by its name, and not to that of turns.
+// The user of Redis may listen to the channel of the lock, by its name, and not to that of grants.
 func TestUserWhoMayListenToTheLockOnly(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
@@ -708,7 +708,7 @@ func TestBurstOfWaitersLeavesNothing(t *testing.T) {
 	all.Wait()
 }
 
-// A client that may not listen to its channel of turns does not take the place of one that may.
+// A client that may not listen to its channel of grants does not take the place of one that may.
 func TestClientThatCannotListenDoesNotStandBy(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
