@@ -111,7 +111,7 @@ func (d *unlocking) sendTo(ctx context.Context, limit time.Time) protocol.Result
 	if d.rest > 0 || d.h.lateCopies || d.finishes {
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
-	if next := protocol.StandingOf(l.proto); next != nil {
+	if next := protocol.StandByOf(l.proto); next != nil {
 		if d.grants = d.inRow < mostInRow && c.lines.OthersMayStandBy(l.line("")); d.grants {
 			return next.ReleaseNext(d.id, d.h.token, d.inRow+1).Do(ctx, untilOrSoon(limit))
 		}
@@ -121,7 +121,7 @@ func (d *unlocking) sendTo(ctx context.Context, limit time.Time) protocol.Result
 	if proto == nil || c.isClosing() {
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
-	r, offered := c.lines.Offer(l.id(), func(to protocol.Heir) (sent clock.Instant, r protocol.Result[protocol.Released]) {
+	r, offered := c.lines.Offer(l.id(), func(to protocol.Successor) (sent clock.Instant, r protocol.Result[protocol.Released]) {
 		sent = c.now()
 		return sent, proto.ReleaseTo(d.id, to).Do(ctx, untilOrSoon(limit))
 	})

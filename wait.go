@@ -61,7 +61,7 @@ func (a *attempt) Sleeps(w *wait.Waiter[snapshot], poked bool) {
 		as = wait.StandBy{}
 	}
 	if a.Lines.Sleeps(w, poked && a.takesHandOver(), as) {
-		if proto := protocol.StandingOf(a.core.proto); proto != nil {
+		if proto := protocol.StandByOf(a.core.proto); proto != nil {
 			a.listenForGrants(w, proto)
 		}
 	}
@@ -84,7 +84,7 @@ func (a *attempt) Given(ctx context.Context, given any, why error) (*wait.Left[s
 // readers: once Redis admits those, writers wait until each of them has come, and waiters in front of the attempt may
 // wait for the writers. The next look is for a new hold.
 func (a *attempt) Withdraw() {
-	if !a.lateCopies && !a.Granted && !(a.Placed && (a.core.side == protocol.Shared || protocol.StandingOf(a.core.proto) != nil)) {
+	if !a.lateCopies && !a.Granted && !(a.Placed && (a.core.side == protocol.Shared || protocol.StandByOf(a.core.proto) != nil)) {
 		return
 	}
 	a.giveUp()
@@ -114,7 +114,7 @@ func (a *attempt) Listen(w *wait.Waiter[snapshot]) {
 		a.observed.contends()
 	}
 	if a.last.rank != 0 && protocol.SuccessionOf(a.core.proto) != nil {
-		a.Lines.SetQueueEntry(w, a.last.rank, protocol.Heir{ID: a.ID, Lease: a.Lease})
+		a.Lines.SetQueueEntry(w, a.last.rank, protocol.Successor{ID: a.ID, Lease: a.Lease})
 	}
 	a.Hear(w, a.hearLock)
 	if a.Oversized {
@@ -164,15 +164,15 @@ func (a *attempt) noteAnswer(r *protocol.Result[protocol.Entered], acked bool) {
 // mayStandBy reports whether the next look may have the attempt stand by, or end that: see internal/wait/handover.go.
 func (a *attempt) mayStandBy() bool {
 	l := a.core
-	return protocol.StandingOf(l.proto) != nil && (a.Placed || a.Wait && a.Leads && !a.opts.hasLease &&
+	return protocol.StandByOf(l.proto) != nil && (a.Placed || a.Wait && a.Leads && !a.opts.hasLease &&
 		a.Lines.ListensForGrants(a.Line()) && l.c.hub.Listening(l.names.Channel()+":", l.c.id))
 }
 
 // listenForGrants subscribes the line of w to grants by releases of other clients.
-func (a *attempt) listenForGrants(w *wait.Waiter[snapshot], proto protocol.Standing) {
+func (a *attempt) listenForGrants(w *wait.Waiter[snapshot], proto protocol.StandBy) {
 	c := a.core.c
-	a.Lines.AddSubscription(w, proto.ListenForTurns(func(t protocol.Turn) {
-		c.lines.Granted(w, &t, c.now(), c.cfg.watchdogLease/3)
+	a.Lines.AddSubscription(w, proto.ListenForGrants(func(g protocol.Grant) {
+		c.lines.Granted(w, &g, c.now(), c.cfg.watchdogLease/3)
 	}))
 }
 

@@ -42,8 +42,8 @@ var batches = map[string]func(t *testing.T, site *Site, n *Names, rdb *redis.Cli
 			e := entry("a:1")
 			e.StandBy, e.Reserve, e.Tries = true, five, 1
 			verdict(t, NewLock(site, n), e, Busy)
-			words := strings.Fields(rdb.Get(bg, n.standing()).Val())
-			rdb.Del(bg, n.Lock, n.standing())
+			words := strings.Fields(rdb.Get(bg, n.standBy()).Val())
+			rdb.Del(bg, n.Lock, n.standBy())
 			var token, more int64
 			if _, err := fmt.Sscan(strings.Join(words[2:4], " "), &token, &more); err != nil {
 				t.Fatal(words, err)

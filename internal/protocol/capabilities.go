@@ -43,7 +43,7 @@ type Succession interface {
 	Passes() bool
 	// ReleaseTo is the last Release of a hold that makes a waiter the holder in the same
 	// step.
-	ReleaseTo(id string, to Heir) Request[Released]
+	ReleaseTo(id string, to Successor) Request[Released]
 }
 
 // SuccessionOf is p if ReleaseTo can be asked; or nil.
@@ -54,23 +54,23 @@ func SuccessionOf(p Protocol) Succession {
 	return nil
 }
 
-// Standing is a protocol whose release can make a waiter of another client the holder, if one stands by: see
+// StandBy is a protocol whose release can make a waiter of another client the holder, if one stands by: see
 // Acquire.StandBy.
-type Standing interface {
+type StandBy interface {
 	// StandsBy reports whether ReleaseNext can be asked: not of each server.
 	StandsBy() bool
 	// ReleaseNext is the last Release of a hold that makes a waiter the holder in the same
 	// step. token is that of the hold; inRow is how many holders in a row have become so by a release, with the
 	// next one.
 	ReleaseNext(id string, token int64, inRow int) Task
-	// ListenForTurns has told called for each waiter of the client that a release has made the
+	// ListenForGrants has told called for each waiter of the client that a release has made the
 	// holder. It returns nil if there is no channel to listen to.
-	ListenForTurns(told func(Turn)) (end func())
+	ListenForGrants(told func(Grant)) (end func())
 }
 
-// StandingOf is p if ReleaseNext can be asked; or nil.
-func StandingOf(p Protocol) Standing {
-	if s, can := p.(Standing); can && s.StandsBy() {
+// StandByOf is p if ReleaseNext can be asked; or nil.
+func StandByOf(p Protocol) StandBy {
+	if s, can := p.(StandBy); can && s.StandsBy() {
 		return s
 	}
 	return nil

@@ -66,7 +66,7 @@ func about(l Protocol, id string) []*wire.Request {
 	if l := SuccessionOf(l); l != nil {
 		requests = append(requests, of(l.ReleaseTo(id, to("nobody:1"))))
 	}
-	if s := StandingOf(l); s != nil {
+	if s := StandByOf(l); s != nil {
 		stands := waits
 		stands.StandBy = true
 		requests = append(requests, of(l.Enter(&stands)), of(s.ReleaseNext(id, 1, 1)))

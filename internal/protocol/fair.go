@@ -43,7 +43,7 @@ func (l *Fair) Release(id string, n int) Task {
 func (l *Fair) Passes() bool { return l.site.grantsAtOnce() }
 
 // ReleaseTo implements Succession.
-func (l *Fair) ReleaseTo(id string, to Heir) Request[Released] {
+func (l *Fair) ReleaseTo(id string, to Successor) Request[Released] {
 	return l.site.releasingTo("fair/release_to",
 		l.line.and(l.site.clock(l.names), l.names.Tombstone(to.ID)),
 		[]any{id, to.ID, to.Lease.Milliseconds(), l.term(), l.channels, l.site.how()}).draw(l.names)

@@ -10,13 +10,13 @@ import (
 // Fenced is the protocol of a FencedLock: a Lock whose tokens are counted by Redisson's
 // counter.
 type Fenced struct {
-	standingLock
+	standByLock
 	counter string // the key
 }
 
 // NewFenced returns the protocol of a FencedLock.
 func NewFenced(site *Site, names *Names) *Fenced {
-	return &Fenced{standingLock{newOwnedLock(site, names)}, prefixed("redisson_lock_token", names.Lock)}
+	return &Fenced{standByLock{newOwnedLock(site, names)}, prefixed("redisson_lock_token", names.Lock)}
 }
 
 // NewID implements Protocol. The number in the id is negative, which marks the hold as one
@@ -33,7 +33,7 @@ func (l *Fenced) Ready(ctx context.Context) error { return l.site.Wire.Ready(ctx
 // Enter implements Protocol. Tokens come from the counter.
 func (l *Fenced) Enter(e *Acquire) Request[Entered] { return l.enter(e, l.counter, "counter") }
 
-// ReleaseNext implements Standing.
+// ReleaseNext implements StandBy.
 func (l *Fenced) ReleaseNext(id string, token int64, inRow int) Task {
 	return l.releaseNext(id, token, inRow, l.counter)
 }

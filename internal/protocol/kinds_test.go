@@ -8,9 +8,9 @@ import (
 // abilities are what each type can, beside Protocol. A type that can more, or less, changes a line here: nothing is
 // inherited unnoticed.
 var abilities = map[string]string{
-	"lock":        "reentrant adoptable revocable handed-over standing polled",
+	"lock":        "reentrant adoptable revocable handed-over standBy polled",
 	"fair":        "reentrant adoptable revocable succession queue",
-	"fenced":      "reentrant adoptable revocable standing polled",
+	"fenced":      "reentrant adoptable revocable standBy polled",
 	"spin":        "reentrant adoptable revocable paced",
 	"write":       "reentrant adoptable revocable queue",
 	"read":        "reentrant adoptable revocable queue guarded",
@@ -42,8 +42,8 @@ func abilitiesOf(p Protocol) string {
 	can(is, "handed-over")
 	_, is = p.(Succession)
 	can(is, "succession")
-	_, is = p.(Standing)
-	can(is, "standing")
+	_, is = p.(StandBy)
+	can(is, "standBy")
 	_, is = p.(Queue)
 	can(is, "queue")
 	_, is = p.(Sharing)

@@ -30,29 +30,29 @@ type ownedLock struct{ HashLock }
 
 func newOwnedLock(site *Site, names *Names) ownedLock { return ownedLock{newHashLock(site, names)} }
 
-// standingLock is an ownedLock whose waiters can be looked at for, and stand by.
-type standingLock struct{ ownedLock }
+// standByLock is an ownedLock whose waiters can be looked at for, and stand by.
+type standByLock struct{ ownedLock }
 
 // Lock is the protocol of a Lock.
-type Lock struct{ standingLock }
+type Lock struct{ standByLock }
 
 // NewLock returns the protocol of a Lock.
-func NewLock(site *Site, names *Names) *Lock { return &Lock{standingLock{newOwnedLock(site, names)}} }
+func NewLock(site *Site, names *Names) *Lock { return &Lock{standByLock{newOwnedLock(site, names)}} }
 
 // HandsOver implements HandedOver.
 func (l *Lock) HandsOver() {}
 
 // Glanced implements Polled.
-func (l *standingLock) Glanced() *HashLock { return &l.HashLock }
+func (l *standByLock) Glanced() *HashLock { return &l.HashLock }
 
 // Enter implements Protocol. Tokens come from the fencing clock of the slot.
 func (l *HashLock) Enter(e *Acquire) Request[Entered] {
 	return l.enter(e, l.site.clockWord(l.names), e.Reserve).draw(l.names) // a small number is not boxed anew
 }
 
-// StandsBy implements Standing. Elsewhere than on one server a release does not know whether the waiter's client
+// StandsBy implements StandBy. Elsewhere than on one server a release does not know whether the waiter's client
 // listens.
-func (l *standingLock) StandsBy() bool {
+func (l *standByLock) StandsBy() bool {
 	return l.site.Wire.AnySlots() && l.site.Wire.PublishCommand() == "publish" && l.site.grantsAtOnce()
 }
 
@@ -64,47 +64,47 @@ const standByMost = 3 * time.Second
 func (l *HashLock) standBy(e *Acquire, tokens string, source any) *asked[Entered] {
 	within := min(standByMost, e.Lease/3)
 	return looking(l.site, "lock/stand_by",
-		[]string{l.names.Lock, l.names.Tombstone(e.ID), tokens, l.names.standing()},
+		[]string{l.names.Lock, l.names.Tombstone(e.ID), tokens, l.names.standBy()},
 		[]any{e.ID, e.Lease.Milliseconds(), source, within.Milliseconds(), l.site.Client + ":", e.Tries}, readStood)
 }
 
-// ReleaseNext implements Standing.
-func (l *standingLock) ReleaseNext(id string, token int64, inRow int) Task {
+// ReleaseNext implements StandBy.
+func (l *standByLock) ReleaseNext(id string, token int64, inRow int) Task {
 	return l.releaseNext(id, token, inRow)
 }
 
-func (l *standingLock) releaseNext(id string, token int64, inRow int, counter ...string) Task {
+func (l *standByLock) releaseNext(id string, token int64, inRow int, counter ...string) Task {
 	return l.site.releasing("lock/release_next", 0,
-		append([]string{l.names.Lock, l.names.standing()}, counter...),
-		[]any{id, token, l.names.Channel(), l.site.how(), l.names.turns(""), inRow})
+		append([]string{l.names.Lock, l.names.standBy()}, counter...),
+		[]any{id, token, l.names.Channel(), l.site.how(), l.names.grants(""), inRow})
 }
 
-// ListenForTurns implements Standing.
-func (l *standingLock) ListenForTurns(told func(Turn)) (end func()) {
+// ListenForGrants implements StandBy.
+func (l *standByLock) ListenForGrants(told func(Grant)) (end func()) {
 	if !l.site.Wire.PublishKnown() {
 		return nil
 	}
-	return l.site.ListenTo(l.names.turns(l.site.Client), nil, func(message string) {
-		if t, ok := readTurn(message); ok {
-			told(t)
+	return l.site.ListenTo(l.names.grants(l.site.Client), nil, func(message string) {
+		if g, ok := readGrant(message); ok {
+			told(g)
 		}
 	})
 }
 
-func readTurn(message string) (t Turn, ok bool) {
+func readGrant(message string) (g Grant, ok bool) {
 	words := strings.Split(message, " ")
 	if len(words) != 5 || words[0] == "" {
-		return t, false
+		return g, false
 	}
 	var numbers [4]int64
 	for i, word := range words[1:] {
 		n, err := strconv.ParseInt(word, 10, 64)
 		if err != nil {
-			return t, false
+			return g, false
 		}
 		numbers[i] = n
 	}
-	return Turn{words[0], numbers[0], numbers[1], int(numbers[2]), int(numbers[3])}, true
+	return Grant{words[0], numbers[0], numbers[1], int(numbers[2]), int(numbers[3])}, true
 }
 
 // enter is Enter with the key that tokens come from, a string, and what kind it is.
@@ -136,7 +136,7 @@ func (l *HashLock) Abandon(id string, _ bool) Task { return l.abandon(id, l.site
 
 func (l *HashLock) abandon(id string, how any) Task {
 	return l.site.leaving("lock/abandon",
-		[]string{l.names.Lock, l.names.Tombstone(id), l.names.standing()},
+		[]string{l.names.Lock, l.names.Tombstone(id), l.names.standBy()},
 		[]any{id, tombstoneMillis, l.names.Channel(), how})
 }
 

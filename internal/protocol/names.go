@@ -130,11 +130,11 @@ func (n *Names) slot() int { return wire.Slot(n.Lock) }
 // Tombstone is the key that says that a hold has ended.
 func (n *Names) Tombstone(id string) string { return suffixed(n.Lock, "rlock:gone:", id) }
 
-// standing is the key that says which waiter stands by.
-func (n *Names) standing() string { return n.Derived("rlock:next") }
+// standBy is the key that says which waiter stands by.
+func (n *Names) standBy() string { return n.Derived("rlock:next") }
 
-// turns is the channel of a client whose waiter stands by.
-func (n *Names) turns(client string) string { return n.Channel() + ":" + client }
+// grants is the channel of a client whose waiter stands by.
+func (n *Names) grants(client string) string { return n.Channel() + ":" + client }
 
 // Derived returns a key or channel in the lock's slot.
 func (n *Names) Derived(suffix string) string { return suffixed(n.Lock, suffix, "") }

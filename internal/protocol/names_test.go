@@ -9,7 +9,7 @@ import (
 // besides returns the keys and channels of a lock, of whatever type, beside the key that has its
 // name. Users of the library know the ids.
 func besides(n *Names, client, id string) []string {
-	all := []string{n.Channel(), n.turns(client), n.Channel() + ":" + id, n.Tombstone(id), n.standing(), n.AskedKey(id), n.AskedChannel(), n.record(client + ":3")}
+	all := []string{n.Channel(), n.grants(client), n.Channel() + ":" + id, n.Tombstone(id), n.standBy(), n.AskedKey(id), n.AskedChannel(), n.record(client + ":3")}
 	for _, what := range []string{"redisson_lock_queue", "redisson_lock_timeout", "redisson_lock_token", "redisson_rwlock", "redisson_sc"} {
 		all = append(all, prefixed(what, n.Lock))
 	}

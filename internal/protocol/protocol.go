@@ -75,7 +75,7 @@ type Acquire struct {
 	Value    string        // what the leader of an Election proclaims from the beginning
 	Waited   time.Duration // of one that Shares: since its call began
 	Reserve  int           // how many more tokens to draw, for holds to which this one is handed over
-	// StandBy: it waits, and its client listens for turns. If a hold of another client keeps it
+	// StandBy: it waits, and its client listens for grants. If a hold of another client keeps it
 	// out, a release can make it the holder: see ReleaseNext.
 	StandBy bool
 	// Tells: others wait for the permits that it takes, and are told how many are left.
@@ -93,8 +93,8 @@ type Acquire struct {
 	Round   int64  // of a read-write lock, in which it was first refused; or NoRound
 }
 
-// Heir is a waiter of the client that may hold the lock next.
-type Heir struct {
+// Successor is a waiter of the client that may hold the lock next.
+type Successor struct {
 	ID    string
 	Lease time.Duration
 }
@@ -204,11 +204,11 @@ const (
 // Released is the outcome of a ReleaseTo.
 type Released struct {
 	Kept
-	Token int64 // of the heir, which holds the lock; 0: it does not
+	Token int64 // of the successor, which holds the lock; 0: it does not
 }
 
-// Turn is a message that a release has made a waiter the holder.
-type Turn struct {
+// Grant is a message that a release has made a waiter the holder.
+type Grant struct {
 	ID       string
 	Token    int64
 	Reserved int64 // how many more tokens were drawn: those that follow Token

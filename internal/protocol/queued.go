@@ -142,7 +142,7 @@ func (q *Queued) Release(id string, n int) Task {
 func (q *Queued) Passes() bool { return q.passes && q.site.grantsAtOnce() }
 
 // ReleaseTo implements Succession.
-func (q *Queued) ReleaseTo(id string, to Heir) Request[Released] {
+func (q *Queued) ReleaseTo(id string, to Successor) Request[Released] {
 	return q.site.releasingTo("queue/release_to",
 		append(q.state.and(q.site.clock(q.names), q.tombstone(to.ID)), q.rivals...),
 		q.announcing(id, to.ID, to.Lease.Milliseconds(), q.term())).draw(q.names)

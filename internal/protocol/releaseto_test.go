@@ -44,7 +44,7 @@ func waits(t *testing.T, l Protocol, ids ...string) (last Entered) {
 	return last
 }
 
-func to(id string) Heir { return Heir{id, time.Minute} }
+func to(id string) Successor { return Successor{id, time.Minute} }
 
 // released checks the outcome of a request, and whether it has made its waiter the holder.
 func released(t *testing.T, r Request[Released], kept Kept, granted bool) Released {

@@ -10,20 +10,20 @@ import (
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
-// standing are the types whose waiters can stand by.
-var standing = map[string]func(s *Site, n *Names) stander{
-	"Lock":       func(s *Site, n *Names) stander { return NewLock(s, n) },
-	"FencedLock": func(s *Site, n *Names) stander { return NewFenced(s, n) },
+// standByTypes are the types whose waiters can stand by.
+var standByTypes = map[string]func(s *Site, n *Names) standByProtocol{
+	"Lock":       func(s *Site, n *Names) standByProtocol { return NewLock(s, n) },
+	"FencedLock": func(s *Site, n *Names) standByProtocol { return NewFenced(s, n) },
 }
 
-type stander interface {
+type standByProtocol interface {
 	Protocol
-	Standing
+	StandBy
 }
 
-// turns is a lock that some hold and others stand by for, and what its waiters are told.
-type turns struct {
-	stander
+// standByTest is a lock that some hold and others stand by for, and what its waiters are told.
+type standByTest struct {
+	standByProtocol
 	t     *testing.T
 	rdb   *redis.Client
 	names *Names
@@ -37,11 +37,11 @@ const (
 	waiter = uuid + ":1"
 )
 
-func eachStanding(t *testing.T, scenario func(t *testing.T, l *turns)) {
-	for name, open := range standing {
+func eachStandBy(t *testing.T, scenario func(t *testing.T, l *standByTest)) {
+	for name, open := range standByTypes {
 		on := func(t *testing.T, site *Site, rdb *redis.Client) {
 			names := namesOf(t, "l")
-			l := &turns{open(site, names), t, rdb, names, rdb.Subscribe(bg, names.turns(uuid)), rdb.Subscribe(bg, names.Channel()), 0}
+			l := &standByTest{open(site, names), t, rdb, names, rdb.Subscribe(bg, names.grants(uuid)), rdb.Subscribe(bg, names.Channel()), 0}
 			for _, ps := range []*redis.PubSub{l.told, l.heard} {
 				t.Cleanup(func() { _ = ps.Close() })
 				if _, err := ps.Receive(bg); err != nil {
@@ -64,13 +64,13 @@ func eachStanding(t *testing.T, scenario func(t *testing.T, l *turns)) {
 }
 
 // take is a first look that is granted. It returns the token.
-func (l *turns) take(id string) int64 {
+func (l *standByTest) take(id string) int64 {
 	l.t.Helper()
 	return verdict(l.t, l, entry(id), Granted).Token
 }
 
 // look is a look of a waiter that stands by.
-func (l *turns) look(id string, v Verdict) Entered {
+func (l *standByTest) look(id string, v Verdict) Entered {
 	l.t.Helper()
 	e := entry(id)
 	e.Wait, e.StandBy, e.Reserve, e.Lease, e.Tries = true, true, 3, time.Minute, l.looks+1
@@ -78,7 +78,7 @@ func (l *turns) look(id string, v Verdict) Entered {
 }
 
 // release ends a hold. It returns what the waiter is told, or nothing.
-func (l *turns) release(id string, token int64, kept Kept) (told string) {
+func (l *standByTest) release(id string, token int64, kept Kept) (told string) {
 	l.t.Helper()
 	r := l.ReleaseNext(id, token, 5).Do(bg, time.Second)
 	if r.Err != nil || r.Outcome != kept {
@@ -88,12 +88,12 @@ func (l *turns) release(id string, token int64, kept Kept) (told string) {
 }
 
 // message is one that has come, or nothing: what is published here comes behind it.
-func (l *turns) message(ps *redis.PubSub) (text string) {
+func (l *standByTest) message(ps *redis.PubSub) (text string) {
 	l.t.Helper()
 	const last = "last"
 	channel := l.names.Channel()
 	if ps == l.told {
-		channel = l.names.turns(uuid)
+		channel = l.names.grants(uuid)
 	}
 	switch listening, err := l.rdb.Publish(bg, channel, last).Result(); {
 	case err != nil:
@@ -114,7 +114,7 @@ func (l *turns) message(ps *redis.PubSub) (text string) {
 }
 
 // heldBy checks who holds the lock, and that nobody stands by any more.
-func (l *turns) heldBy(id string) {
+func (l *standByTest) heldBy(id string) {
 	l.t.Helper()
 	s := must(l.t, l.Inspect())
 	switch {
@@ -122,22 +122,22 @@ func (l *turns) heldBy(id string) {
 	case len(s.Holders) != 1 || s.Holders[0].HoldID != id || s.Holders[0].Count != 1:
 		l.t.Fatalf("held by %+v, want %q", s.Holders, id)
 	}
-	if who := l.rdb.Get(bg, l.names.standing()).Val(); who != "" {
+	if who := l.rdb.Get(bg, l.names.standBy()).Val(); who != "" {
 		l.t.Errorf("%q stands by", who)
 	}
 }
 
 func TestReleaseGrantsToOneThatStandsBy(t *testing.T) {
-	eachStanding(t, func(t *testing.T, l *turns) {
+	eachStandBy(t, func(t *testing.T, l *standByTest) {
 		first := l.take(holder)
 		l.look(waiter, Busy)
 		l.looks = 1
 		l.look(waiter, Busy) // it stands by still
-		if ttl := l.rdb.PTTL(bg, l.names.standing()).Val(); ttl <= 0 || ttl > standByMost {
+		if ttl := l.rdb.PTTL(bg, l.names.standBy()).Val(); ttl <= 0 || ttl > standByMost {
 			t.Errorf("it stands by for %v", ttl)
 		}
 		text := l.release(holder, first, Done)
-		got, ok := readTurn(text)
+		got, ok := readGrant(text)
 		if !ok {
 			t.Fatalf("told %q", text)
 		}
@@ -167,8 +167,8 @@ func TestReleaseGrantsToOneThatStandsBy(t *testing.T) {
 
 // standsByInVain has the waiter stand by, lets something happen, and expects that a release
 // of the holder then grants nothing to it, and wakes all.
-func standsByInVain(t *testing.T, meanwhile func(t *testing.T, l *turns), token int64) {
-	eachStanding(t, func(t *testing.T, l *turns) {
+func standsByInVain(t *testing.T, meanwhile func(t *testing.T, l *standByTest), token int64) {
+	eachStandBy(t, func(t *testing.T, l *standByTest) {
 		first := l.take(holder)
 		l.look(waiter, Busy)
 		meanwhile(t, l)
@@ -184,16 +184,16 @@ func standsByInVain(t *testing.T, meanwhile func(t *testing.T, l *turns), token 
 }
 
 func TestReleaseGrantsNothingToOneThatHasLeft(t *testing.T) {
-	standsByInVain(t, func(t *testing.T, l *turns) {
+	standsByInVain(t, func(t *testing.T, l *standByTest) {
 		must[Kept](t, l.Abandon(waiter, true))
 		l.look(waiter, Withdrawn) // a late copy
 	}, 0)
 }
 
 func TestReleaseGrantsNothingToOneThatDoesNotListen(t *testing.T) {
-	standsByInVain(t, func(t *testing.T, l *turns) {
+	standsByInVain(t, func(t *testing.T, l *standByTest) {
 		_ = l.told.Close()
-		locked := l.names.turns(uuid)
+		locked := l.names.grants(uuid)
 		for l.rdb.PubSubNumSub(bg, locked).Val()[locked] > 0 {
 			time.Sleep(time.Millisecond)
 		}
@@ -203,8 +203,8 @@ func TestReleaseGrantsNothingToOneThatDoesNotListen(t *testing.T) {
 }
 
 func TestReleaseGrantsNothingToOneThatStoodByForTooLong(t *testing.T) {
-	standsByInVain(t, func(t *testing.T, l *turns) {
-		if err := l.rdb.Del(bg, l.names.standing()).Err(); err != nil { // as if it had expired
+	standsByInVain(t, func(t *testing.T, l *standByTest) {
+		if err := l.rdb.Del(bg, l.names.standBy()).Err(); err != nil { // as if it had expired
 			t.Fatal(err)
 		}
 	}, 0)
@@ -214,7 +214,7 @@ func TestReleaseGrantsNothingToOneThatStoodByForTooLong(t *testing.T) {
 func TestReleaseGrantsNothingBelowItsToken(t *testing.T) {
 	site, _, rdb := mini(t)
 	names := namesOf(t, "l")
-	l := &turns{stander: NewLock(site, names), t: t, rdb: rdb, names: names, told: rdb.Subscribe(bg, names.turns(uuid))}
+	l := &standByTest{standByProtocol: NewLock(site, names), t: t, rdb: rdb, names: names, told: rdb.Subscribe(bg, names.grants(uuid))}
 	defer l.told.Close()
 	if _, err := l.told.Receive(bg); err != nil {
 		t.Fatal(err)
@@ -228,7 +228,7 @@ func TestReleaseGrantsNothingBelowItsToken(t *testing.T) {
 }
 
 func TestWaiterThatHasTheLockDoesNotStandBy(t *testing.T) {
-	eachStanding(t, func(t *testing.T, l *turns) {
+	eachStandBy(t, func(t *testing.T, l *standByTest) {
 		l.take(holder)
 		l.look(waiter, Busy)
 		must[Kept](t, l.Release(holder, 0)) // which does not look who stands by
@@ -238,7 +238,7 @@ func TestWaiterThatHasTheLockDoesNotStandBy(t *testing.T) {
 }
 
 func TestNobodyStandsByForItsOwnClient(t *testing.T) {
-	eachStanding(t, func(t *testing.T, l *turns) {
+	eachStandBy(t, func(t *testing.T, l *standByTest) {
 		l.take(uuid + ":7")
 		l.look(waiter, Busy)
 		l.heldBy(uuid + ":7")
@@ -253,7 +253,7 @@ func TestNobodyStandsByForItsOwnClient(t *testing.T) {
 }
 
 func TestFirstOfThoseWhoStandByIsNext(t *testing.T) {
-	eachStanding(t, func(t *testing.T, l *turns) {
+	eachStandBy(t, func(t *testing.T, l *standByTest) {
 		first := l.take(holder)
 		l.look(waiter, Busy)
 		l.look(strings.Replace(waiter, ":1", ":2", 1), Busy)
@@ -269,7 +269,7 @@ func TestStandByAtTheMemoryLimit(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client()
 	site, names := siteOn(t, rdb), namesOf(t, "l")
-	l := &turns{stander: NewLock(site, names), t: t, rdb: rdb, names: names, told: rdb.Subscribe(bg, names.turns(uuid))}
+	l := &standByTest{standByProtocol: NewLock(site, names), t: t, rdb: rdb, names: names, told: rdb.Subscribe(bg, names.grants(uuid))}
 	defer l.told.Close()
 	if _, err := l.told.Receive(bg); err != nil {
 		t.Fatal(err)
@@ -283,7 +283,7 @@ func TestStandByAtTheMemoryLimit(t *testing.T) {
 	first := l.take(holder)
 	full("1")
 	l.look(waiter, Busy)
-	if n := rdb.Exists(bg, names.standing()).Val(); n != 0 {
+	if n := rdb.Exists(bg, names.standBy()).Val(); n != 0 {
 		t.Fatal("it stands by: the server is not full")
 	}
 	full("0")
@@ -298,20 +298,20 @@ func TestStandByAtTheMemoryLimit(t *testing.T) {
 // A Lock and a FencedLock of one name exclude each other, and have tokens of two kinds: the
 // release of one does not grant the other.
 func TestReleaseGrantsNothingToTheOtherType(t *testing.T) {
-	for name, open := range standing {
-		for other, openOther := range standing {
+	for name, open := range standByTypes {
+		for other, openOther := range standByTypes {
 			if name == other {
 				continue
 			}
 			site, _, rdb := mini(t)
 			names := namesOf(t, "l")
-			l := &turns{stander: open(site, names), t: t, rdb: rdb, names: names, told: rdb.Subscribe(bg, names.turns(uuid))}
+			l := &standByTest{standByProtocol: open(site, names), t: t, rdb: rdb, names: names, told: rdb.Subscribe(bg, names.grants(uuid))}
 			if _, err := l.told.Receive(bg); err != nil {
 				t.Fatal(err)
 			}
 			first := l.take(holder)
 			waits := *l
-			waits.stander = openOther(site, names)
+			waits.standByProtocol = openOther(site, names)
 			waits.look(waiter, Busy)
 			if text := l.release(holder, first, Done); text != "" {
 				t.Errorf("a waiter for a %s is told %q by a %s", other, text, name)
@@ -323,7 +323,7 @@ func TestReleaseGrantsNothingToTheOtherType(t *testing.T) {
 }
 
 func TestReleaseBesideAnotherHoldGrantsNothing(t *testing.T) {
-	eachStanding(t, func(t *testing.T, l *turns) {
+	eachStandBy(t, func(t *testing.T, l *standByTest) {
 		first := l.take(holder)
 		l.look(waiter, Busy)
 		// As Redisson's RReadWriteLock does: no mode is set yet, so a reader enters.
@@ -340,8 +340,8 @@ func TestReleaseBesideAnotherHoldGrantsNothing(t *testing.T) {
 // A counter that is no number keeps the next one out. It must not fail a release that has ended
 // its hold.
 func TestReleaseBesideACounterThatIsNoneGrantsNothing(t *testing.T) {
-	eachStanding(t, func(t *testing.T, l *turns) {
-		fenced, ok := l.stander.(*Fenced)
+	eachStandBy(t, func(t *testing.T, l *standByTest) {
+		fenced, ok := l.standByProtocol.(*Fenced)
 		if !ok {
 			return
 		}
@@ -362,7 +362,7 @@ func TestReleaseBesideACounterThatIsNoneGrantsNothing(t *testing.T) {
 
 func TestMessagesThatAreNoTurns(t *testing.T) {
 	for _, text := range []string{"", "0", "a:1 2 3", "a:1 2 3 4", "a:1 2 3 4 x", "a:1 2 3 4 5 6", "a:1 -- 3 4 5", " 2 3 4 5"} {
-		if got, ok := readTurn(text); ok {
+		if got, ok := readGrant(text); ok {
 			t.Errorf("%q is read as %+v", text, got)
 		}
 	}

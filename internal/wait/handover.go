@@ -182,22 +182,22 @@ func (q *Lines[S]) NewsFor(w *Waiter[S]) {
 // Granted gives the head of the line of a waiter the hold that a release of another client has granted. The message
 // may name another waiter, or an older look than the last one, or one that was sent more than fresh ago: the head looks
 // then, and finds what has become of its hold.
-func (q *Lines[S]) Granted(of *Waiter[S], t *protocol.Turn, now clock.Instant, fresh time.Duration) {
+func (q *Lines[S]) Granted(of *Waiter[S], g *protocol.Grant, now clock.Instant, fresh time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := of.line
-	l.granted = *t
+	l.granted = *g
 	w := l.head()
-	if w == nil || w.standBy.ID != t.ID || w.standBy.Look != t.Look || now.Sub(w.standBy.Sent) > fresh {
+	if w == nil || w.standBy.ID != g.ID || w.standBy.Look != g.Look || now.Sub(w.standBy.Sent) > fresh {
 		q.newsLocked(l)
 		return
 	}
-	w.grantLocked(t)
+	w.grantLocked(g)
 }
 
 // grantLocked gives a waiter the hold that a release has granted it after its last look.
-func (w *Waiter[S]) grantLocked(t *protocol.Turn) {
-	w.given = &Grant{Sent: w.standBy.Sent, Token: t.Token, Reserved: t.Reserved, InRow: t.InRow, look: t.Look}
+func (w *Waiter[S]) grantLocked(g *protocol.Grant) {
+	w.given = &Grant{Sent: w.standBy.Sent, Token: g.Token, Reserved: g.Reserved, InRow: g.InRow, look: g.Look}
 	w.line.granted.Look = -1 // it is given only once
 	w.poke()
 }

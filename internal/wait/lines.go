@@ -77,11 +77,11 @@ type Key struct {
 // line is the waiters of one lock. It exists while it has a waiter or is kept.
 type line[S comparable] struct {
 	key        Key
-	waiters    list.List     // of *Waiter; the head is the one that asks Redis
-	unsub      func()        // ends the subscription, if there is one
-	unsubExtra func()        // ends the one to grants (handover.go), or to permits that are taken or added; nil: there is none
-	granted    protocol.Turn // the latest grant by a release: see handover.go
-	snapshot   S             // by the last look of the head; or the hold that the previous head got
+	waiters    list.List      // of *Waiter; the head is the one that asks Redis
+	unsub      func()         // ends the subscription, if there is one
+	unsubExtra func()         // ends the one to grants (handover.go), or to permits that are taken or added; nil: there is none
+	granted    protocol.Grant // the latest grant by a release: see handover.go
+	snapshot   S              // by the last look of the head; or the hold that the previous head got
 
 	// news is the serial number of the latest reason to look: a message, a confirmed
 	// subscription, a local release. No two lines ever have the same.

@@ -33,8 +33,8 @@ import (
 
 // queueEntry is the place of a waiter in Redis.
 type queueEntry struct {
-	rank      int64         // 0: not known
-	successor protocol.Heir // names the waiter in a release
+	rank      int64              // 0: not known
+	successor protocol.Successor // names the waiter in a release
 
 	// subscribed is the serial number of the confirmation after which the waiter did not look, since another waiter
 	// was in front; 0: it looked. grantedBy is that of the release that granted it its hold; 0: none did.
@@ -67,7 +67,7 @@ func (q *queue[S]) find(rank int64) (int, bool) {
 }
 
 // SetQueueEntry notes that a waiter has a place in Redis, and which.
-func (q *Lines[S]) SetQueueEntry(w *Waiter[S], rank int64, as protocol.Heir) {
+func (q *Lines[S]) SetQueueEntry(w *Waiter[S], rank int64, as protocol.Successor) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	lock := w.line.key.Lock
@@ -121,7 +121,7 @@ func (q *Lines[S]) frontLocked(all *queue[S], grantedBy int64) {
 // Offer calls release with the first waiter for a lock that has a place in Redis, and gives that waiter the hold that
 // the release has granted, unless the waiter has left its line: then it has the hold already, or abandons it. If the
 // release was not answered, the waiter looks. Without such a waiter, release is not called.
-func (q *Lines[S]) Offer(lock protocol.LockID, release func(to protocol.Heir) (sent clock.Instant, r protocol.Result[protocol.Released])) (r protocol.Result[protocol.Released], offered bool) {
+func (q *Lines[S]) Offer(lock protocol.LockID, release func(to protocol.Successor) (sent clock.Instant, r protocol.Result[protocol.Released])) (r protocol.Result[protocol.Released], offered bool) {
 	w, to, serial := q.firstInQueue(lock)
 	if w == nil {
 		return r, false
@@ -141,7 +141,7 @@ func (q *Lines[S]) Offer(lock protocol.LockID, release func(to protocol.Heir) (s
 
 // firstInQueue is the first of the waiters for a lock that have a place in Redis (nil: there is none), and the serial
 // number of the release that will name it.
-func (q *Lines[S]) firstInQueue(lock protocol.LockID) (w *Waiter[S], as protocol.Heir, serial int64) {
+func (q *Lines[S]) firstInQueue(lock protocol.LockID) (w *Waiter[S], as protocol.Successor, serial int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all := q.queues[lock]

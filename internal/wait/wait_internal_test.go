@@ -466,14 +466,14 @@ func (q *lineTest) enqueue(id string, rank int64) (w *Waiter[string], notify fun
 	key := keyOf("a")
 	key.ID = id
 	w = q.enter(key, 0)
-	q.SetQueueEntry(w, rank, protocol.Heir{ID: id})
+	q.SetQueueEntry(w, rank, protocol.Successor{ID: id})
 	w.drainWake()
 	return w, q.notify
 }
 
 // releases has a release of the lock grant it to the first in Redis. meanwhile is called before it is answered.
 func (q *lineTest) releases(meanwhile func()) {
-	q.Offer(protocol.LockID{Name: "a"}, func(protocol.Heir) (clock.Instant, protocol.Result[protocol.Released]) {
+	q.Offer(protocol.LockID{Name: "a"}, func(protocol.Successor) (clock.Instant, protocol.Result[protocol.Released]) {
 		meanwhile()
 		return 0, protocol.Result[protocol.Released]{Outcome: protocol.Released{Token: 5}}
 	})
@@ -519,7 +519,7 @@ func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testin
 		}, true},
 		"the first has lost its place, and is behind the second": {func(q *two) {
 			q.confirm()
-			q.SetQueueEntry(q.first, 9, protocol.Heir{})
+			q.SetQueueEntry(q.first, 9, protocol.Successor{})
 		}, true},
 		"a third comes, and leaves": {func(q *two) {
 			q.confirm()
@@ -555,7 +555,7 @@ func TestSuccessorIsTheFirstInRedis(t *testing.T) {
 	a, _ := q.enqueue("c:1", 10)
 	c, _ := q.enqueue("c:3", 30)
 	want("c:1")
-	q.SetQueueEntry(a, 40, protocol.Heir{ID: "c:1"})
+	q.SetQueueEntry(a, 40, protocol.Successor{ID: "c:1"})
 	want("c:2")
 	q.leave(b, nil)
 	want("c:3")
@@ -618,7 +618,7 @@ func TestSubscriptionToGrantsOfARemovedLineEnds(t *testing.T) {
 func TestGrantBeforeTheWaiterSleeps(t *testing.T) {
 	q := newLines()
 	w, _ := q.join(Key{Lock: protocol.LockID{Family: "lock", Name: "a"}}, time.Now(), 0)
-	q.Granted(w, &protocol.Turn{ID: "c:1", Token: 7, Look: 1}, 0, time.Hour)
+	q.Granted(w, &protocol.Grant{ID: "c:1", Token: 7, Look: 1}, 0, time.Hour)
 	for _, is := range []struct {
 		StandBy
 		given bool

@@ -47,11 +47,11 @@ func releases() (all []released) {
 	multi := func(t *testing.T, c *rlock.Client) rlock.Locker { return locktest.MultiLockOf(t, c, "{a}:1", "{a}:2") }
 	add("MultiLock", multi, multi)
 
-	all = append(all, released{"FairLock with an heir", func(t *testing.T, b *locktest.Backend, c *rlock.Client) *rlock.Lease {
+	all = append(all, released{"FairLock with a waiter", func(t *testing.T, b *locktest.Backend, c *rlock.Client) *rlock.Lease {
 		lease := locktest.MustLock(t, c.NewFairLock("a"))
 		locktest.MustLineUp(t, b.Client(t), c.NewFairLock("a"))
 		return lease
-	}, nil}) // the heir may be quicker than another client
+	}, nil}) // the waiter may be quicker than another client
 	plain := func(_ *testing.T, c *rlock.Client) rlock.Locker { return c.NewLock("a") }
 	return append(all, released{"Lock that was handed over", func(t *testing.T, b *locktest.Backend, c *rlock.Client) *rlock.Lease {
 		l := c.NewLock("a", rlock.WithHandOver(8, time.Hour))
