@@ -325,15 +325,12 @@ func (a *attempt) accept(sent, since clock.Instant, r *protocol.Result[protocol.
 	if c.isClosing() {
 		return nil, ErrClosed
 	}
-	h := &hold{core: l, owned: a.owned, number: a.Number, token: r.Outcome.Token, lateCopies: a.lateCopies}
+	h := &hold{core: l, owned: a.owned, observed: a.observed, number: a.Number, token: r.Outcome.Token, lateCopies: a.lateCopies}
 	if n := r.Outcome.Reserved; n > 0 {
 		h.rare = &rare{batch: &batch{tokens: n, last: h.token + n, until: c.now().Add(l.opts.handOverBounds().within)}}
 	}
 	if a.inRow > 0 {
 		h.rareLocked().inRow = a.inRow
-	}
-	if a.observed != nil {
-		h.rareLocked().observed = a.observed
 	}
 	a.Granted = false
 	return h.begin(sent, since, a.opts), nil

@@ -267,10 +267,7 @@ func (a *adopting) accept(sent clock.Instant) (*Lease, error) {
 	}
 	// The tombstone of the hold before stops late copies of its acquire, and copies of this adoption
 	// find that hold no more: so nothing can bring this one back.
-	h := &hold{core: l, number: a.id.Number, token: a.token}
-	if a.observed != nil {
-		h.rareLocked().observed = a.observed
-	}
+	h := &hold{core: l, observed: a.observed, number: a.id.Number, token: a.token}
 	return h.begin(sent, sent, a.opts), nil
 }
 

@@ -23,6 +23,7 @@ import (
 // lowers a figure lowers it here; the test prints the line that is then right.
 var costs = []cost{
 	{"Lock", 2, 7, 23},
+	{"Lock, for an Observer", 2, 7, 26},
 	{"FairLock", 2, 13, 43},
 	{"SpinLock", 2, 6, 23},
 	{"FencedLock", 2, 6, 25},
@@ -216,12 +217,12 @@ func costly(t *testing.T, name string, servers []*locktest.Backend, hook redis.H
 }
 
 func costlyType(t *testing.T, name string, servers []*locktest.Backend, hook redis.Hook) (l rlock.Locker, operation func(ctx context.Context) error) {
-	client := func(b *locktest.Backend) *rlock.Client {
+	client := func(b *locktest.Backend, opts ...rlock.Option) *rlock.Client {
 		rdb := b.Client(t)
 		if hook != nil {
 			rdb.AddHook(hook)
 		}
-		return locktest.NewClient(t, rdb)
+		return locktest.NewClient(t, rdb, opts...)
 	}
 	for _, k := range locktest.Types {
 		if k.Name == name {
@@ -229,6 +230,8 @@ func costlyType(t *testing.T, name string, servers []*locktest.Backend, hook red
 		}
 	}
 	switch name {
+	case "Lock, for an Observer":
+		return client(servers[0], rlock.WithObserver(locktest.NoObserver{})).NewLock("cost:observed"), nil
 	case "Election":
 		return locktest.Electing{Election: client(servers[0]).NewElection("cost:" + name)}, nil
 	case "DoubleBarrier of one, Enter and Unlock", "DoubleBarrier of one, Enter and Leave":

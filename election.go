@@ -56,7 +56,7 @@ func (e *Election) tell(lease *Lease) {
 		return
 	}
 	h := lease.of.(*hold)
-	ctx, begins := h.observed().ctx, LeadershipEvent{Event: h.event(lease.entry), Leads: true}
+	ctx, begins := h.observed.ctx, LeadershipEvent{Event: h.event(lease.entry), Leads: true}
 	events.Surely(func() { events.leadership(ctx, begins) })
 	lease.onEnd(func(cause error) {
 		ends := begins

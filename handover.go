@@ -77,9 +77,9 @@ func (p *handOver) hold(l *core, by *owned, o *observed) *hold {
 		o.handedOver = true
 	}
 	return &hold{
-		core: l, owned: by, number: p.number, token: p.token, lateCopies: p.lateCopies,
+		core: l, owned: by, observed: o, number: p.number, token: p.token, lateCopies: p.lateCopies,
 		deadline: p.deadline, expires: p.expires, renewAt: p.renewAt,
-		rare: &rare{requestedEnd: p.requestedEnd, batch: p.batch, inRow: p.inRow, observed: o},
+		rare: &rare{requestedEnd: p.requestedEnd, batch: p.batch, inRow: p.inRow},
 	}
 }
 

@@ -21,11 +21,12 @@ import (
 type hold struct {
 	timers.Entry // among the timers: see watchdog.go
 
-	core   *core
-	owned  *owned      // by the owner of WithOwner; nil: it has none
-	own    oplock.Lock // see ops
-	number int64       // see id
-	token  int64
+	core     *core
+	owned    *owned      // by the owner of WithOwner; nil: it has none
+	observed *observed   // the acquire that began it; nil: there is no Observer
+	own      oplock.Lock // see ops
+	number   int64       // see id
+	token    int64
 
 	guard                    // of the rest
 	leases     *Lease        // open ones: not yet unlocked; linked by Lease.next
@@ -118,8 +119,6 @@ type rare struct {
 	miscounted bool     // a re-entry or a partial release was not confirmed
 	doubted    bool     // the latest renewal could not tell whether the lock was lost before
 	adoption   extra    // listens for adoptions: see handle.go; nil: nobody has its handle
-
-	observed *observed // the acquire that began it; see hold.observed
 }
 
 func (h *hold) rareLocked() *rare {

@@ -16,15 +16,14 @@ type observed struct {
 	permits int
 
 	// Only the goroutine of the acquire uses these.
-	contended  bool
 	holder     string // the last hold that kept it out
-	handedOver bool   // the hold was handed over by another owner of this client
+	contended  bool
+	handedOver bool // the hold was handed over by another owner of this client
 
-	entries int // of the hold: guarded as the hold is
-
-	mu    sync.Mutex // guards the rest
-	open  bool       // AcquireEnd has returned
-	early []func()   // events of the hold that came before that
+	open    bool  // AcquireEnd has returned: guarded by mu
+	entries int32 // of the hold: guarded as the hold is
+	mu      sync.Mutex
+	early   []func() // events of the hold that came before AcquireEnd has returned: guarded by mu
 }
 
 // observe begins an acquire. ctx is from then on that of its requests.
@@ -77,9 +76,11 @@ func (o *observed) end(e AcquireEvent) {
 	if e.HolderID = o.holder; e.HandedOver {
 		e.HolderID = e.HoldID // both holds have it
 	}
-	var found interface{ hasResult() bool } // of a Once
-	if errors.As(e.Err, &found) && found.hasResult() {
-		e.Err = nil
+	if e.Err != nil {
+		var found interface{ hasResult() bool } // of a Once
+		if errors.As(e.Err, &found) && found.hasResult() {
+			e.Err = nil
+		}
 	}
 	o.of.c.events.acquireEnd(o.ctx, e)
 }

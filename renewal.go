@@ -298,14 +298,6 @@ func (h *hold) askNow() {
 	}
 }
 
-// observed is nil if there is no Observer. It does not change once the hold is in service.
-func (h *hold) observed() *observed {
-	if h.core.c.events.observer == nil || h.rare == nil {
-		return nil
-	}
-	return h.rare.observed
-}
-
 // event is what is known of a hold. entry is that of a lease that it is about, or 0.
 func (h *hold) event(entry int32) Event {
 	e := h.core.event()
@@ -314,15 +306,15 @@ func (h *hold) event(entry int32) Event {
 }
 
 func (h *hold) enteredLocked(l *Lease) {
-	if o := h.observed(); o != nil {
+	if o := h.observed; o != nil {
 		o.entries++
-		l.entry = int32(o.entries)
+		l.entry = o.entries
 	}
 }
 
 func (h *hold) tellLoss(now clock.Instant, cause error) {
 	h.core.c.totals.losses.Add(1)
-	events, o := h.core.c.events, h.observed()
+	events, o := h.core.c.events, h.observed
 	e := LossEvent{Event: h.event(0), Held: now.Sub(h.first.since), Cause: cause}
 	o.tell(events.Surely, func() {
 		if o != nil {
@@ -339,7 +331,7 @@ func (h *hold) tellLoss(now clock.Instant, cause error) {
 
 // tellRenewalLocked tells the Observer of the answer to a renewal, before the answer has an effect.
 func (h *hold) tellRenewalLocked(sent, now clock.Instant, err error) {
-	o, events := h.observed(), h.core.c.events
+	o, events := h.observed, h.core.c.events
 	if o == nil || !tells[RenewalObserver](events) { // very many holds are renewed
 		return
 	}
@@ -350,7 +342,7 @@ func (h *hold) tellRenewalLocked(sent, now clock.Instant, err error) {
 }
 
 func (h *hold) tellRetry(operation string, err error) {
-	o, events := h.observed(), h.core.c.events
+	o, events := h.observed, h.core.c.events
 	if o == nil || !tells[RetryObserver](events) {
 		return
 	}
@@ -361,7 +353,7 @@ func (h *hold) tellRetry(operation string, err error) {
 
 // tellUnlocked implements holding.
 func (h *hold) tellUnlocked(l *Lease, err error) {
-	o := h.observed()
+	o := h.observed
 	if o == nil {
 		return
 	}

@@ -108,7 +108,7 @@ func TestObserverThatBlocksHasABoundedQueue(t *testing.T) {
 	for i := range events - 1 {
 		c.events.Later(func() { c.events.renewed(t.Context(), RenewalEvent{}) })
 		if i%(events/losses) == 0 {
-			(&hold{core: c.NewLock("a").core, rare: &rare{observed: &observed{open: true}}}).tellLoss(c.now(), ErrExpired)
+			(&hold{core: c.NewLock("a").core, observed: &observed{open: true}}).tellLoss(c.now(), ErrExpired)
 		}
 	}
 	close(o.leave)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -98,10 +97,9 @@ func peerNamed(name string) peer {
 // rlock
 
 type rlockSession struct {
-	rdb    *redis.Client
-	c      *rlock.Client
-	losses atomic.Int64
-	make   func(c *rlock.Client, name string) rlock.Locker
+	rdb  *redis.Client
+	c    *rlock.Client
+	make func(c *rlock.Client, name string) rlock.Locker
 }
 
 func openRlock(addr string, lease time.Duration) (session, error) {
@@ -111,18 +109,11 @@ func openRlock(addr string, lease time.Duration) (session, error) {
 func openType(addr string, lease time.Duration, make func(*rlock.Client, string) rlock.Locker) (session, error) {
 	s := &rlockSession{rdb: redis.NewClient(&redis.Options{Addr: addr}), make: make}
 	var err error
-	s.c, err = rlock.New(s.rdb, rlock.WithWatchdogLease(lease), rlock.WithObserver(s))
+	s.c, err = rlock.New(s.rdb, rlock.WithWatchdogLease(lease))
 	return s, err
 }
 
-func (*rlockSession) AcquireStart(ctx context.Context, _ rlock.StartEvent) context.Context {
-	return ctx
-}
-func (*rlockSession) AcquireEnd(context.Context, rlock.AcquireEvent) {}
-func (*rlockSession) Unlocked(context.Context, rlock.UnlockEvent)    {}
-
-func (s *rlockSession) Lost(context.Context, rlock.LossEvent) { s.losses.Add(1) }
-func (s *rlockSession) lost([]any) int                        { return int(s.losses.Load()) }
+func (s *rlockSession) lost([]any) int { return int(s.c.Stats().Losses) }
 
 func (s *rlockSession) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -101,3 +101,12 @@ func (Ignoring) AcquireStart(ctx context.Context, _ rlock.StartEvent) context.Co
 func (Ignoring) AcquireEnd(context.Context, rlock.AcquireEvent)                       {}
 func (Ignoring) Lost(context.Context, rlock.LossEvent)                                {}
 func (Ignoring) Unlocked(context.Context, rlock.UnlockEvent)                          {}
+
+// NoObserver is an Observer that ignores what it is told.
+type NoObserver struct{}
+
+// AcquireStart implements rlock.Observer, as the others do.
+func (NoObserver) AcquireStart(ctx context.Context, _ rlock.StartEvent) context.Context { return ctx }
+func (NoObserver) AcquireEnd(context.Context, rlock.AcquireEvent)                       {}
+func (NoObserver) Lost(context.Context, rlock.LossEvent)                                {}
+func (NoObserver) Unlocked(context.Context, rlock.UnlockEvent)                          {}
