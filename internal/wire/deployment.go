@@ -95,7 +95,7 @@ const longestIO = 10 * time.Second
 // nil, a *redis.Ring, or a *redis.ClusterClient whose time-outs are off.
 func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 	d := &Deployment{rdb: rdb, io: rdb, cfg: cfg}
-	pipelinePool := 0
+	atATime := pipelines
 	bounded := func(d time.Duration) bool { return d > 0 && d <= longestIO }
 	switch r := rdb.(type) {
 	case nil:
@@ -111,7 +111,8 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 		if o := r.Options(); !o.ContextTimeoutEnabled && !(bounded(o.ReadTimeout) && bounded(o.WriteTimeout)) {
 			d.io = r.WithTimeout(cfg.LongestCall + cfg.AckTimeout) // it shares the pool
 		}
-		pipelinePool, d.limited = pipelinePoolOf(r.Options()), r.Options().Limiter != nil
+		o := r.Options()
+		atATime, d.limited = pipelinesOf(o, o.PoolSize), o.Limiter != nil
 	case *redis.ClusterClient:
 		if r == nil {
 			return nil, errNoRedis
@@ -120,24 +121,25 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 			return nil, errors.New("a cluster client without ReadTimeout or WriteTimeout: each reply that is lost would cost a connection for ever; set them, or ContextTimeoutEnabled")
 		}
 		d.cluster = r
-		pipelinePool = pipelinePoolOf(r.Options())
+		atATime = pipelinesOf(r.Options(), r.Options().PoolSize)
 	case *redis.Ring:
 		return nil, errors.New("a *redis.Ring cannot be used for locks: when a shard drops out its keys move to another shard, and two owners hold one lock; use a cluster, or a Client on one server")
 	default:
 		d.cluster, _ = rdb.(clusterNodes)
 	}
-	d.senders.open(d, cmp.Or(cfg.Direct, direct), pipelinePool)
+	d.senders.open(d, cmp.Or(cfg.Direct, direct), atATime)
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d, nil
 }
 
-// pipelinePoolOf is PipelinePoolSize of the options of a go-redis client; 0: its pipelines share the
-// pool of the other commands, as those of versions before 9.22 do, whose options do not have it.
-func pipelinePoolOf(options any) int {
-	if size := reflect.ValueOf(options).Elem().FieldByName("PipelinePoolSize"); size.IsValid() {
-		return int(size.Int())
+// pipelinesOf is how many pipelines at a time go-redis has connections for, and the pool of its other commands
+// so many. Renewals and the program itself need some of them. Unless the option is set, pipelines have ten of
+// their own, share the pool with the other commands, or, from 9.23 on, have both. Versions before 9.22 do not know it.
+func pipelinesOf(options any, pool int) int {
+	if set := reflect.ValueOf(options).Elem().FieldByName("PipelinePoolSize"); set.IsValid() && set.Int() > 0 {
+		return int(set.Int()) - 2
 	}
-	return 0
+	return max(pipelines, min(farPipelines, pool/2))
 }
 
 var errNoRedis = errors.New("no Redis client")

@@ -38,6 +38,7 @@ type sender struct {
 	passing   int           // those of them that pass answers to errands on, and then take what waits
 	overdue   int           // workers that are silent
 	last      time.Time     // when a worker was given what it sends
+	begun     time.Time     // when one was, and no other was busy or overdue
 	heard     time.Time     // when the server answered a worker
 	away      distance      // how far away the server is
 	usual     time.Duration // how long it takes to answer, on average; 0: not known
@@ -85,6 +86,9 @@ const (
 	farAsked     = 5 * time.Millisecond
 	farPipelines = 8
 
+	// mostTurns is how often the callers of a pipeline to a server far away have a turn: see gather.
+	mostTurns = 128
+
 	// overduePart is the part of its time-out after which a request that has no answer is overdue.
 	// If the server is so far away that it usually takes more than half of that, its answer is
 	// late after twice as long as usual. Some of the time-out is left in any case.
@@ -104,13 +108,9 @@ type senders struct {
 	byNode map[string]*sender // for callers, of the nodes of a cluster
 }
 
-// open sets the limits. pool is how many connections go-redis has for pipelines alone; 0: that is
-// not known. Some of them are left to renewals.
-func (s *senders) open(d *Deployment, alone, pool int) {
-	near, away := pipelines, pipelines
-	if pool > 0 {
-		near, away = max(1, min(pipelines, pool-2)), max(1, min(farPipelines, pool-2))
-	}
+// open sets the limits. atATime is how many pipelines there are connections for.
+func (s *senders) open(d *Deployment, alone, atATime int) {
+	near, away := max(1, min(pipelines, atATime)), max(1, min(farPipelines, atATime))
 	for to, class := range map[*sender]limits{
 		&s.one:      {alone: alone, near: near, far: away, from: far, batch: combined},
 		&s.votes:    {alone: asked, near: asked, far: away, from: farAsked, batch: BatchSize, errands: true},
@@ -196,11 +196,12 @@ func (s *sender) roomLocked() bool {
 }
 
 // paceLocked has what waits for a server that is far away sent: now, or when nothing was sent for
-// a while. But if nobody had an answer lately, the server may hang: see overdue. And a worker that
-// passes answers on takes what waits.
+// a while. But if requests are under way and nobody had an answer lately, the server may hang: see
+// overdue. And a worker that passes answers on takes what waits.
 func (s *sender) paceLocked(now time.Time) {
 	away := s.away.least()
-	if away < s.from || now.Sub(s.heard) > 2*away || s.paced || s.passing > 0 || s.pipelines >= s.far || s.busy >= s.alone+s.far {
+	silent := min(now.Sub(s.heard), now.Sub(s.begun))
+	if away < s.from || silent > 2*away || s.paced || s.passing > 0 || s.pipelines >= s.far || s.busy >= s.alone+s.far {
 		return
 	}
 	rest := s.last.Add(away / time.Duration(s.far)).Sub(now)

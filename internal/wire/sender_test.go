@@ -147,14 +147,16 @@ func TestRequestsShareAPipeline(t *testing.T) {
 	}
 }
 
-// awayFrom has a crowd whose server is so far away. Something was sent, and an answer came, so long ago.
-func awayFrom(t *testing.T, away, sent, heard time.Duration) *crowd {
+// awayFrom has a crowd whose server is so far away. Something was sent, the first of it, and an answer came, so
+// long ago.
+func awayFrom(t *testing.T, away, sent, begun, heard time.Duration) *crowd {
 	c := newCrowd(t, nil)
 	k := &c.senders.one
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.far, k.away = farPipelines, distance{since: time.Now().Add(time.Hour), now: away}
-	k.last, k.heard = time.Now().Add(-sent), time.Now().Add(-heard)
+	now := time.Now()
+	k.last, k.begun, k.heard = now.Add(-sent), now.Add(-begun), now.Add(-heard)
 	return c
 }
 
@@ -163,17 +165,29 @@ func awayFrom(t *testing.T, away, sent, heard time.Duration) *crowd {
 func TestRequestsToAServerFarAwayDoNotWaitForAnswers(t *testing.T) {
 	t.Parallel()
 	// One is sent by the timer, or at once, as the machine is slow or not; the others when they meet that.
-	for _, callers := range []int{1, 20} {
-		c := awayFrom(t, 80*time.Millisecond, -10*time.Millisecond, -time.Hour)
+	for _, x := range []struct {
+		callers      int
+		begun, heard time.Duration
+	}{
+		{1, time.Hour, -time.Hour},
+		{20, time.Hour, -time.Hour},
+		{20, -time.Hour, time.Hour}, // nothing was sent for long: no answer says nothing
+	} {
+		c := awayFrom(t, 80*time.Millisecond, -10*time.Millisecond, x.begun, x.heard)
 		ctx, cancel := context.WithTimeout(bg, time.Minute)
-		for i := range callers {
+		for i := range x.callers {
 			c.all.Go(func() {
 				if a := c.Do(ctx, time.Hour, echoOf(fmt.Sprint(i))); a.Err != nil || a.Val != fmt.Sprint(i) {
-					t.Errorf("%d of %d: %+v", i, callers, a)
+					t.Errorf("%d of %d: %+v", i, x.callers, a)
 				}
 			})
 		}
-		c.all.Wait() // those that were sent at once still are under way
+		c.all.Wait()
+		c.senders.one.mu.Lock()
+		if c.senders.one.busy < direct {
+			t.Errorf("%+v: they waited until those that were sent at once had failed", x)
+		}
+		c.senders.one.mu.Unlock()
 		cancel()
 	}
 }
@@ -182,8 +196,8 @@ func TestRequestsToAServerFarAwayDoNotWaitForAnswers(t *testing.T) {
 func TestRequestsThatWaitForAnswers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]*crowd{
-		"hangs": awayFrom(t, 80*time.Millisecond, time.Second, time.Second),
-		"near":  awayFrom(t, far-1, time.Second, -time.Hour),
+		"hangs": awayFrom(t, 80*time.Millisecond, time.Second, time.Second, time.Second),
+		"near":  awayFrom(t, far-1, time.Second, time.Second, -time.Hour),
 	} {
 		for i := range 5 {
 			c.all.Go(func() { c.Do(bg, 10*time.Minute, echoOf(fmt.Sprint(i))) })
@@ -195,6 +209,38 @@ func TestRequestsThatWaitForAnswers(t *testing.T) {
 			}
 		}
 		c.release()
+	}
+}
+
+// What is sent is the first when no other is under way, and none is overdue.
+func TestBegunWhenNoneIsBusy(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, c := range []struct {
+		busy, overdue int
+		want          time.Time
+	}{{1, 0, now}, {2, 0, time.Time{}}, {1, 1, time.Time{}}} {
+		s := &sender{d: &Deployment{ctx: bg}, limits: limits{errands: true}, busy: c.busy, overdue: c.overdue}
+		s.givenLocked(&worker{s: s}, now)
+		if s.begun != c.want || s.last != now {
+			t.Errorf("%d busy, %d overdue: begun at %v, want %v", c.busy, c.overdue, s.begun, c.want)
+		}
+	}
+}
+
+// Before its worker takes what waits, the callers of a pipeline to a server far away are waited for.
+func TestCallersOfAPipelineAreGathered(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		away  time.Duration
+		waits int
+		want  bool
+	}{{far, 1, false}, {far, 2, true}, {far, 3, true}, {far - 1, 0, true}} {
+		s := &sender{limits: limits{from: far}, away: distance{now: c.away}, waiting: make([]job, c.waits)}
+		if got := s.gathered(2); got != c.want {
+			t.Errorf("%v away, %d of 2 wait: gathered %v", c.away, c.waits, got)
+		}
+		(&worker{s: s, batch: make([]job, 2)}).gather() // returns in any case
 	}
 }
 

@@ -104,7 +104,9 @@ func (s *sender) beginLocked(w *worker, now time.Time) {
 
 // givenLocked notes that a worker was given a batch.
 func (s *sender) givenLocked(w *worker, now time.Time) {
-	s.last = now
+	if s.last = now; s.busy == 1 && s.overdue == 0 {
+		s.begun = now
+	}
 	if w.several = len(w.batch) > 1; w.several {
 		s.pipelines++
 	}
@@ -228,18 +230,37 @@ func (w *worker) serve() (rests bool) {
 	for more := true; more; {
 		answered := w.send()
 		if !w.s.errands {
-			if len(w.batch) > 1 {
-				// Its callers go on first. Who asks again at once is in the next pipeline, and need not wait for an
-				// answer or a gap: callers that share a pipeline go on together. 64 of them waited for 1 ms
-				// before each request to a server 5 ms away without it, and for 0.4 ms with it.
-				runtime.Gosched()
-			}
+			w.gather()
 			w.s.d.gate("next")
 		}
 		more, rests = w.s.next(w, answered)
 	}
 	gone = false
 	return rests
+}
+
+// gather lets the callers of a pipeline go on before its worker takes what waits. Who asks again at once is in
+// the next pipeline, and need not wait for an answer or a gap: callers that share a pipeline go on together.
+// If the server is near they have one turn. If it is far away, those that run on another processor are
+// worth some microseconds more. 64 callers of one 5 ms away waited for 1 ms before each request
+// without a turn, for 0.4 ms with one, and for 0.15 ms with up to mostTurns.
+func (w *worker) gather() {
+	if len(w.batch) < 2 {
+		return
+	}
+	for range mostTurns {
+		runtime.Gosched()
+		if w.s.gathered(len(w.batch)) {
+			return
+		}
+	}
+}
+
+// gathered reports whether as many wait as were answered, or the server is near.
+func (s *sender) gathered(answered int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away.least() < s.from || s.waitsLocked() >= answered
 }
 
 // left is called when a hook of go-redis has ended the goroutine, or what an answer brought about.
