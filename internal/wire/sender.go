@@ -86,8 +86,9 @@ const (
 	farAsked     = 5 * time.Millisecond
 	farPipelines = 8
 
-	// mostTurns is how often the callers of a pipeline to a server far away have a turn: see gather.
-	mostTurns = 128
+	// The callers of a pipeline to a server far away have so many turns before what waits is sent, for a
+	// part of the time in which it answers: see gather.
+	mostTurns, gatherPart = 128, 32
 
 	// overduePart is the part of its time-out after which a request that has no answer is overdue.
 	// If the server is so far away that it usually takes more than half of that, its answer is

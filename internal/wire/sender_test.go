@@ -232,13 +232,13 @@ func TestBegunWhenNoneIsBusy(t *testing.T) {
 func TestCallersOfAPipelineAreGathered(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		away  time.Duration
-		waits int
-		want  bool
-	}{{far, 1, false}, {far, 2, true}, {far, 3, true}, {far - 1, 0, true}} {
+		away, ago time.Duration
+		waits     int
+		want      bool
+	}{{far, 0, 1, false}, {far, 0, 2, true}, {far, 0, 3, true}, {far, far, 1, true}, {far - 1, 0, 0, true}} {
 		s := &sender{limits: limits{from: far}, away: distance{now: c.away}, waiting: make([]job, c.waits)}
-		if got := s.gathered(2); got != c.want {
-			t.Errorf("%v away, %d of 2 wait: gathered %v", c.away, c.waits, got)
+		if got := s.gathered(2, c.ago); got != c.want {
+			t.Errorf("%v away, answered %v ago, %d of 2 wait: gathered %v", c.away, c.ago, c.waits, got)
 		}
 		(&worker{s: s, batch: make([]job, 2)}).gather() // returns in any case
 	}
