@@ -84,7 +84,7 @@ func Adopt(p Adoptable, id, old string, lease time.Duration) Request[Adoption] {
 func GiveBack(p Adoptable, id, old string) Task {
 	a := p.adoption()
 	undo := a.site.about(a.scripts+"give_back", a.keys(old, id), append([]any{id, old, tombstoneMillis}, a.mode...))
-	return &inTurn{a.site, undo, p.Abandon(id, true)}
+	return &inTurn{a.site, id, undo, p.Abandon(id, true)}
 }
 
 // Detach notes that a holder has left a hold for whoever adopts it, and tells whether it is there. The hold is
@@ -140,6 +140,7 @@ func (q *Queued) adoption() adoption {
 // the second.
 type inTurn struct {
 	site  *Site
+	id    string // of the hold that they end
 	first *task
 	then  Task
 }
@@ -167,6 +168,10 @@ func (t *inTurn) Send(d Dispatch) {
 			d.Done(sent, r)
 			return
 		}
-		t.site.Wire.Go(func() { d.Done(sent, t.then.Do(t.site.Wire.Context(), t.site.CommandTimeout)) })
+		w := t.site.Wire
+		w.Go(func() {
+			w.Gate("then " + t.id) // the answers to several come in the same instant
+			d.Done(sent, t.then.Do(w.Context(), t.site.CommandTimeout))
+		})
 	})
 }

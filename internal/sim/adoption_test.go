@@ -328,7 +328,7 @@ func TestAdoptionsKeepTheirPromises(t *testing.T) {
 			t.Run(k.name+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
 				var sum adoptions
-				for n, seed := range seedsOf(ordinary(60)) {
+				for _, seed := range seedsOf(ordinary(60)) {
 					trace, j := adoptionRun(t, seed, s, s.calm())
 					for _, wrong := range j.wrong {
 						t.Errorf("seed %d: %s", seed, wrong)
@@ -343,8 +343,8 @@ func TestAdoptionsKeepTheirPromises(t *testing.T) {
 					sum.told += j.told
 					sum.undone += j.undone
 					sum.stale += j.stale
-					if n > 0 || os.Getenv("RLOCK_NIGHTLY") == "" {
-						continue // a few seeds have two orders still: harsh ones of PriorityLock
+					if os.Getenv("RLOCK_NIGHTLY") == "" {
+						continue // it takes as long again
 					}
 					if again, _ := adoptionRun(t, seed, s, s.calm()); !slices.Equal(again, trace) {
 						t.Errorf("seed %d: two runs differ: %s", seed, firstDifference(trace, again))

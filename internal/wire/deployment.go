@@ -196,8 +196,8 @@ func (d *Deployment) work() (end func()) {
 	return func() {}
 }
 
-// gate lets a test stop the process at a point; see seam.Env.
-func (d *Deployment) gate(point string) {
+// Gate lets a test stop the process at a point; see seam.Env.
+func (d *Deployment) Gate(point string) {
 	if g := d.cfg.Gate; g != nil {
 		g(point)
 	}

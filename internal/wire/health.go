@@ -125,7 +125,7 @@ func (d *Deployment) await(p *ping, timeout time.Duration) {
 	defer cancel()
 	answered := make(chan error, 1)
 	d.Go(func() {
-		d.gate("ping") // who wanted to know goes on meanwhile
+		d.Gate("ping") // who wanted to know goes on meanwhile
 		// As a pipeline, for which go-redis has a separate pool: a full ordinary pool
 		// says nothing about the server.
 		answered <- d.Safely(func() error {

@@ -88,7 +88,7 @@ func (s *Shared) Ask(ctx context.Context, d *Deployment, ask func(context.Contex
 		case <-ctx.Done():
 		}
 		if d.cfg.Gate != nil {
-			d.gate("ready " + strconv.Itoa(seat)) // all in the same instant otherwise
+			d.Gate("ready " + strconv.Itoa(seat)) // all in the same instant otherwise
 		}
 	}
 	return nil

@@ -148,7 +148,7 @@ const BatchSize = 100
 // in room if that is enough. Requests that one script can do together become one command.
 // flights, unless it is nil, says which of them have left the process.
 func (d *Deployment) sendBatch(ctx context.Context, node redis.Cmdable, batch []*Request, flights []flight, room []Answer) []Answer {
-	defer d.gate("batch")
+	defer d.Gate("batch")
 	answers := append(room[:0], make([]Answer, len(batch))...)
 	if err := d.Safely(func() error { d.pipeline(ctx, node, batch, flights, answers); return nil }); err != nil {
 		for i := range answers {

@@ -231,7 +231,7 @@ func (w *worker) serve() (rests bool) {
 		answered := w.send()
 		if !w.s.errands {
 			w.gather()
-			w.s.d.gate("next")
+			w.s.d.Gate("next")
 		}
 		more, rests = w.s.next(w, answered)
 	}
@@ -499,7 +499,7 @@ func (w *worker) answer(ctx context.Context, i int, a Answer) {
 	switch {
 	case j.call == nil && a.Err == nil:
 		defer j.ended()
-		d.gate("reply")
+		d.Gate("reply")
 		j.errand.Answered(w.at, a)
 	case j.call == nil:
 		j, a := j, a // only here they are allocated
@@ -509,7 +509,7 @@ func (w *worker) answer(ctx context.Context, i int, a Answer) {
 			defer j.ended()
 		}
 		a.Err, a.slot = d.foreign(ctx, j.r, a.Err), j.slot
-		d.gate("reply")
+		d.Gate("reply")
 		j.call.answers <- a // has room
 	}
 }
