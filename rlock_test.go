@@ -110,7 +110,7 @@ func TestOneLockSharedByGoroutinesExcludesThem(t *testing.T) {
 		if total != 160 {
 			t.Fatalf("%d sections", total)
 		}
-		locktest.MustBeEmpty(t, b.Client(t))
+		locktest.OnlyTombstones(t, b.Client(t)) // of one that stood by, and then waited behind another of its client
 	})
 }
 

@@ -30,23 +30,21 @@ func TestPipelinesOfOptions(t *testing.T) {
 // A client with options that nobody has set has all pipelines to a server that is far away, and few to one that is near.
 func TestPipelinesOfADeployment(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		set       redis.Options
-		near, far int
-	}{
-		"none":  {redis.Options{PoolSize: 20}, pipelines, farPipelines},
-		"seven": {redis.Options{PipelinePoolSize: 7}, pipelines, 5},
-		"one":   {redis.Options{PipelinePoolSize: 1}, 1, 1},
-	} {
-		rdb := redis.NewClient(&c.set)
-		defer rdb.Close()
-		d, err := Open(rdb, Config{})
-		if err != nil {
-			t.Fatal(err)
+	rdb := redis.NewClient(&redis.Options{PoolSize: 20})
+	defer rdb.Close()
+	d, err := Open(rdb, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.stop()
+	if s := &d.senders.one; s.near != pipelines || s.far != farPipelines {
+		t.Errorf("%d and %d, want %d and %d", s.near, s.far, pipelines, farPipelines)
+	}
+	var s senders
+	for _, c := range []struct{ atATime, near, far int }{{20, pipelines, farPipelines}, {5, pipelines, 5}, {-1, 1, 1}} {
+		s.open(d, direct, c.atATime)
+		if s.one.near != c.near || s.one.far != c.far {
+			t.Errorf("%d at a time: %d and %d, want %d and %d", c.atATime, s.one.near, s.one.far, c.near, c.far)
 		}
-		if s := &d.senders.one; s.near != c.near || s.far != c.far {
-			t.Errorf("%s: %d and %d, want %d and %d", name, s.near, s.far, c.near, c.far)
-		}
-		d.stop()
 	}
 }
