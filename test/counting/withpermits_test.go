@@ -115,9 +115,15 @@ func TestWithPermitsSetsANumberIfThereIsNone(t *testing.T) {
 			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 		}
 		// Who needs more than that waits for them, and sets the number all the same.
-		ctx, cancel := context.WithTimeout(bg, 3*time.Second) // a busy machine has an answer within it
-		defer cancel()
-		_, err = of.open(c, "few", 2).take(ctx, 3)
+		// On a busy machine the last look may have no answer when the wait is over: then it says that, and waits once more.
+		for range 5 {
+			ctx, cancel := context.WithTimeout(bg, 3*time.Second)
+			_, err = of.open(c, "few", 2).take(ctx, 3)
+			cancel()
+			if !errors.Is(err, rlock.ErrUnreachable) {
+				break
+			}
+		}
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		of.without(c, "few").shows(t, 2, 2)
 	})
