@@ -38,7 +38,7 @@ type sender struct {
 	passing   int           // those of them that pass answers to errands on, and then take what waits
 	overdue   int           // workers that are silent
 	last      time.Time     // when a worker was given what it sends
-	begun     time.Time     // when one was, and no other was busy or overdue
+	begun     time.Time     // when one was after a rest: what was sent before it has ended, and not in silence
 	heard     time.Time     // when the server answered a worker
 	away      distance      // how far away the server is
 	usual     time.Duration // how long it takes to answer, on average; 0: not known

@@ -212,18 +212,22 @@ func TestRequestsThatWaitForAnswers(t *testing.T) {
 	}
 }
 
-// What is sent is the first when no other is under way, and none is overdue.
-func TestBegunWhenNoneIsBusy(t *testing.T) {
+// A rest has ended when something is sent, nothing else is under way, and the server has answered what was
+// sent last: one that fails all it is sent may hang.
+func TestBegunAfterARest(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for _, c := range []struct {
 		busy, overdue int
+		heard         time.Duration // after the last was sent
 		want          time.Time
-	}{{1, 0, now}, {2, 0, time.Time{}}, {1, 1, time.Time{}}} {
+	}{{1, 0, 1, now}, {2, 0, 1, time.Time{}}, {1, 1, 1, time.Time{}}, {1, 0, -1, time.Time{}}} {
 		s := &sender{d: &Deployment{ctx: bg}, limits: limits{errands: true}, busy: c.busy, overdue: c.overdue}
+		s.last = now.Add(-time.Second)
+		s.heard = s.last.Add(c.heard)
 		s.givenLocked(&worker{s: s}, now)
 		if s.begun != c.want || s.last != now {
-			t.Errorf("%d busy, %d overdue: begun at %v, want %v", c.busy, c.overdue, s.begun, c.want)
+			t.Errorf("%+v: begun at %v, want %v", c, s.begun, c.want)
 		}
 	}
 }

@@ -104,9 +104,10 @@ func (s *sender) beginLocked(w *worker, now time.Time) {
 
 // givenLocked notes that a worker was given a batch.
 func (s *sender) givenLocked(w *worker, now time.Time) {
-	if s.last = now; s.busy == 1 && s.overdue == 0 {
+	if s.busy == 1 && s.overdue == 0 && !s.heard.Before(s.last) {
 		s.begun = now
 	}
+	s.last = now
 	if w.several = len(w.batch) > 1; w.several {
 		s.pipelines++
 	}
