@@ -140,10 +140,11 @@ func (a *attempt) begin(ctx, caller context.Context) (*Lease, error) {
 	if err == nil {
 		return lease, nil
 	}
-	answered := a.giveUp()
-	a.Snapshot.settle(a.c.env.Clock.Now(), answered)
+	over := overSince(ctx, a.core.c.wire.HeldUp())
+	a.core.settle(&a.Snapshot, a.giveUp())
 	if !a.opts.again && (errors.Is(err, ErrNotAcquired) || wire.Ended(err)) {
-		a.core.nameHolder(&a.Snapshot)
+		// A server that has not answered what gives up is not asked for a name for as long again.
+		a.core.nameHolder(&a.Snapshot, protocol.GiveUpGrace-time.Since(over))
 	}
 	return nil, a.error(a.interrupted(caller, err))
 }
@@ -162,7 +163,7 @@ func (a *attempt) take(ctx context.Context, ops *oplock.Lock) (err error) {
 		a.Snapshot = a.owned.lastSnapshot()
 	} else if err != nil {
 		a.Snapshot.pendingSince = began
-		a.Snapshot.settle(a.core.c.env.Clock.Now(), false)
+		a.core.settle(&a.Snapshot, false)
 	}
 	return err
 }
@@ -258,7 +259,7 @@ func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Res
 	if protocol.KeepsPlace(l.proto) && a.Wait && (protocol.EachWaits(l.proto) || a.Leads) {
 		a.Placed = true
 	}
-	r = ask.Do(ctx, c.cfg.commandTimeout)
+	r = ask.Do(c.besides(ctx, a.Line(), 1), c.cfg.commandTimeout)
 	a.lateCopies = a.lateCopies || r.Unsure
 	a.noteAnswer(&r, true)
 	// A script that failed halfway (the ACL forbids one of its commands) may have left a hold without a TTL.
@@ -446,7 +447,6 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	sent := h.noteRequest(a.opts.lease)
 	// The protocol is that of the lock that made the hold: another type of the same name may not know all about it.
 	r := h.core.proto.(protocol.Reentrant).Reenter(h.id(), a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
-	h.reconsider(&r)
 	lease, err := h.reentered(&r, sent, a.opts)
 	switch {
 	case lease != nil:
@@ -460,7 +460,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	if failed := confirmed(&r, ErrNotAcquired); failed != nil {
 		// Redis may have counted this entry, unlike this process: the next operation corrects the count.
 		a.noteAnswer(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last, OfQuorum: r.OfQuorum}, a.opts.hasLease)
-		a.Snapshot.settle(l.c.env.Clock.Now(), false)
+		l.settle(&a.Snapshot, false)
 		refused := a.error(a.interrupted(caller, failed))
 		refused.HoldID = h.id()
 		return nil, refused

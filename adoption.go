@@ -4,39 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/clock"
+	"github.com/go-rlock/rlock/internal/handle"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Adoption: another process goes on with a hold, whose holder has given it a handle.
+// Adoption: another process goes on with a hold that its holder has detached, by a handle.
 //
-// In Redis the hold changes its id, in one script: from then on nobody else can enter, and whatever
-// the holder before still sends (a renewal, Extend, Unlock, a late copy of any of them) finds no
-// hold. But that holder may not know yet, and both would have the same fencing token. So the adopter
-// does not begin before the leases of that holder have ended: it asks again until the holder has confirmed that,
-// or until the lease that Redis last confirmed to the holder is over, by the clock of the server.
+// Detach ends the leases here, and leaves an offer in Redis: the hash of a secret of 128 random bits,
+// which only the handle has. Adopt gives the hold another id, in one script that compares the secret: from
+// then on nobody else can enter, of several who adopt one has it, and whatever the holder before still
+// sends (a renewal, a late copy) finds no hold. What is printed of a lock anywhere, such as its name, the
+// id of its hold and its token, is not enough to make a handle.
 //
-// A holder whose handle others have is subscribed to adoptions, and looks each third of a watchdog lease. When it finds
-// its hold adopted, its leases end first (ErrAdopted). Then it confirms that, by the tombstone of its hold. Detach
-// confirms it in advance. A hold without a handle costs nothing.
-//
-// An adoption that is given up (its context ends, or Redis does not answer) is undone. The holder has its hold again
-// then, if it has not found the adoption yet. If it has left meanwhile, the hold ends.
-//
-// A hold with a handle is not handed over in its client (see handover.go): the next owner's would have
-// the same id, and the handle with it.
+// An Adopt that is given up (its context ends, or Redis does not answer) is undone: the hold is offered
+// again, to the same handle.
 
-// Handle returns a text, fit for a URL, with which another process can go on with this hold: see
-// [Client.Adopt]. Whoever has it, and may use Redis, can take the lock from this holder: keep it as a
-// secret. It is of no use after the end of the hold. The error matches ErrInvalidArgument for a RedLock,
-// MultiLock, Election, Once, PermitSemaphore or DoubleBarrier. If the lease has ended it is that of Err.
-func (l *Lease) Handle() (string, error) { return l.handle(true) }
-
-func (l *Lease) handle(listens bool) (string, error) {
+// Detach ends the lease, and leaves the hold in Redis for what is left of it: who has the handle, a text
+// fit for a URL, can go on with it ([Client.Adopt]), lengthen it ([Client.Extend]) or end it
+// ([Client.Unlock]). Keep the handle as a secret. The error is as that of Unlock: nil only if the hold was
+// there. It matches ErrInvalidArgument, and nothing was done, for a RedLock, MultiLock, Election, Once,
+// PermitSemaphore or DoubleBarrier, or if the owner has entered more than once. After ErrUnconfirmed the
+// handle may be valid.
+func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	if l.none() {
 		return "", errNoLease
 	}
@@ -44,70 +39,90 @@ func (l *Lease) handle(listens bool) (string, error) {
 	if h == nil || !h.core.proto.Kind().Adoptable {
 		return "", l.error(invalid("holds of this type of lock cannot be adopted"))
 	}
-	if err := h.exposeHandle(l, listens); err != nil {
-		return "", l.error(err)
-	}
-	return handle{h.core.proto.Kind(), h.id(), h.token, h.core.name()}.String(), nil
-}
-
-// Detach ends the lease without freeing the lock: the hold stays in Redis for what is left of its lease,
-// for whoever goes on with it by the handle ([Client.Adopt]). The error is as that of Unlock, or of
-// Handle: nil only if the hold was there; ErrInvalidArgument, and nothing was done, if the owner has
-// entered more than once. After ErrUnconfirmed a hold that was not lost can be adopted.
-func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
-	handle, err = l.handle(false)
-	if err != nil {
+	n, cause := h.openLeases()
+	switch err := l.Err(); {
+	case cause != nil:
+		return "", l.error(cause)
+	case err != nil && !errors.Is(err, ErrClosed): // Shutdown leaves the hold to its holder, until that has left
 		return "", err
+	case n > 1:
+		return "", l.error(invalid("the owner has entered %d times", n))
 	}
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	h := l.of.(*hold)
-	if n, _ := h.openLeases(); n > 1 {
-		return "", l.error(invalid("the owner has entered %d times", n))
+	of, err := h.newHandle()
+	if err != nil {
+		return "", l.error(err)
 	}
 	h.lock()
-	proto, rest := h.core.proto.(protocol.Adoptable), h.untilLocked().Sub(h.core.c.now())
+	rest := h.untilLocked().Sub(h.core.c.now())
 	h.unlock()
-	err = l.endBy(ctx, finish{task: func(id string, _ bool) protocol.Task { return protocol.Detach(proto, id, rest) }})
+	rest = max(rest, h.core.c.cfg.watchdogLease+protocol.TombstoneTTL) // a renewal may be under way
+	proto := h.core.proto.(protocol.Adoptable)
+	err = l.endBy(ctx, finish{task: func(id string, _ bool) protocol.Task {
+		return protocol.Detach(proto, id, of.Secret, h.token, rest)
+	}})
 	switch {
 	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrUnlocked):
 		return "", err
 	case err == nil && !l.ends:
 		return "", l.error(invalid("the owner has entered again meanwhile; only this lease has ended"))
 	}
-	return handle, err
+	return of.String(), err
 }
 
-// Adopt goes on with the hold of a handle ([Lease.Handle]), of this or another process, under the same
-// fencing token. The leases of the holder before end with ErrAdopted. Adopt returns when they have, or
-// at the end of the lease if that process does not answer. WithWait and ctx bound that. Without
-// WithLease the hold is renewed; other options of the lock do not pass on. The error matches
-// ErrInvalidArgument for a damaged handle or another prefix; ErrNotAcquired, if the hold has ended, was
-// adopted already or cannot be; otherwise it is as that of Lock. After an error this call holds nothing.
-// Details: https://go-rlock.github.io/rlock/latest/locks/#adoption
-func (c *Client) Adopt(ctx context.Context, handle string, opts ...AcquireOption) (*Lease, error) {
+func (h *hold) newHandle() (of handle.Handle, err error) {
+	of = handle.Handle{Kind: h.core.proto.Kind(), HoldID: h.id(), Name: h.core.name()}
+	_, err = io.ReadFull(h.core.c.env.Random, of.Secret[:])
+	return of, err
+}
+
+// detached is the hold of a handle.
+type detached struct {
+	*core
+	proto protocol.Adoptable
+	of    handle.Handle
+}
+
+// detached reads a handle.
+func (c *Client) detached(text string) (d detached, err error) {
 	if !c.made() {
-		return nil, &Error{Err: errNoClient}
+		return d, &Error{Err: errNoClient}
 	}
-	of, err := readHandle(handle)
+	d.of, err = handle.Parse(text)
 	if err != nil {
-		return nil, &Error{Err: err}
+		return d, &Error{Err: invalid("%s", err)}
 	}
-	name, ours := strings.CutPrefix(of.name, c.cfg.prefix)
+	name, ours := strings.CutPrefix(d.of.Name, c.cfg.prefix)
 	if !ours {
-		return nil, &Error{Lock: of.name, Err: invalid("the lock of the handle has not the prefix of this Client, %.100q", c.cfg.prefix)}
+		return d, &Error{Lock: d.of.Name, Err: invalid("the lock of the handle has not the prefix of this Client, %.100q", c.cfg.prefix)}
 	}
-	l, names := newCore(c, of.kind.Family, name, lockConfig{}, nil)
-	proto := of.kind.Open(&c.site, names).(protocol.Adoptable)
-	l.proto = proto
-	if of.kind.Side == protocol.Shared {
-		l.side = protocol.Shared
+	var names *protocol.Names
+	d.core, names = newCore(c, d.of.Kind.Family, name, lockConfig{}, nil)
+	d.proto = d.of.Kind.Open(&c.site, names).(protocol.Adoptable)
+	d.core.proto = d.proto
+	if d.of.Kind.Side == protocol.Shared { // then the settings are not those that most locks of the client share
+		d.side = protocol.Shared
 	}
+	return d, nil
+}
+
+// Adopt goes on with the hold of a handle, under the same token and a lease of its own: renewed, unless
+// WithLease. The handle is of no use then. WithWait and ctx bound how long Redis may not answer. The error
+// matches ErrInvalidArgument for a damaged handle; ErrNotAcquired, if the hold has ended or cannot be adopted;
+// otherwise it is as that of Lock. After an error this call holds nothing. Details:
+// https://go-rlock.github.io/rlock/latest/locks/#adoption
+func (c *Client) Adopt(ctx context.Context, handle string, opts ...AcquireOption) (*Lease, error) {
+	d, err := c.detached(handle)
+	if err != nil {
+		return nil, err
+	}
+	l := d.core
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}
-	a := &adopting{core: l, proto: proto, old: of.id, token: of.token}
+	a := &adopting{detached: d}
 	if err := l.begin(ctx, options(l, &a.opts, opts)); err != nil {
 		return nil, err
 	}
@@ -122,20 +137,94 @@ func (c *Client) Adopt(ctx context.Context, handle string, opts ...AcquireOption
 	return lease, err
 }
 
+// Extend makes the detached hold of a handle last for at least d from now; it never shortens it. The error
+// matches ErrNotHeld, if the hold has ended or was adopted; ErrInvalidArgument; ErrUnreachable, ctx.Err() or
+// ErrRefused: the hold may last longer than before. Then call it again.
+func (c *Client) Extend(ctx context.Context, handle string, d time.Duration) error {
+	if err := checkLease("Extend", d); err != nil {
+		return &Error{Err: err}
+	}
+	d = wholeMillis(d)
+	return c.withDetached(ctx, handle, d, func(ctx context.Context, p protocol.Adoptable, id string) protocol.Result[protocol.Kept] {
+		r := p.Renew(id, d).Do(ctx, c.cfg.commandTimeout)
+		r.Err = confirmed(&r, ErrUnreachable)
+		return r
+	})
+}
+
+// Unlock frees the lock of a handle. The error is as that of Extend, and matches ErrUnconfirmed if Redis did
+// not confirm it. Then call it again, until ErrNotHeld.
+func (c *Client) Unlock(ctx context.Context, handle string) error {
+	return c.withDetached(ctx, handle, 0, func(ctx context.Context, p protocol.Adoptable, id string) protocol.Result[protocol.Kept] {
+		// What ends a read hold finds also one whose time is over, and nobody here knows its deadline.
+		r := p.Renew(id, 0).Do(ctx, c.cfg.commandTimeout)
+		if r.Err != nil || r.Outcome != protocol.Done {
+			return r
+		}
+		r = p.Abandon(id, true).Do(ctx, c.cfg.commandTimeout)
+		switch {
+		case r.Err != nil:
+			r.Err = because(ErrUnconfirmed, unanswered(r.Err))
+		case r.Outcome != protocol.Done && r.Unsure: // another copy may have freed it
+			r.Err = because(ErrUnconfirmed, errHoldEnded)
+		}
+		return r
+	})
+}
+
+// withDetached does something with the hold of a handle that nobody has adopted, under the id that it has now. If it
+// is adopted between, do does not find it. It may lengthen the hold to a lease.
+func (c *Client) withDetached(ctx context.Context, handle string, lease time.Duration, do func(ctx context.Context, p protocol.Adoptable, id string) protocol.Result[protocol.Kept]) error {
+	d, err := c.detached(handle)
+	if err != nil {
+		return err
+	}
+	l := d.core
+	if err := l.check(ctx); err != nil {
+		return err
+	}
+	if most := l.longestLease(); most > 0 && lease > most {
+		return l.error(invalid("Extend(%v): longer than the longest lease of the lock, %v", lease, most))
+	}
+	if !c.begin() {
+		return l.error(ErrClosed)
+	}
+	defer c.end()
+	about, began := c.events.about(ctx, l), c.env.Clock.Now()
+	found := d.find(about, lease)
+	r := protocol.Result[protocol.Kept]{Outcome: protocol.Removed, Err: found.Err, Last: found.Last}
+	if found.Err == nil && found.Outcome != "" {
+		r = do(about, d.proto, found.Outcome)
+		c.lines.Wake(l.id()) // it may be free
+	}
+	switch {
+	case errors.Is(r.Err, ErrUnconfirmed):
+		return l.error(r.Err)
+	case r.Err != nil:
+		return l.error(l.cutShort(ctx, r.Err, r.Last, r.OfQuorum, began))
+	case r.Outcome != protocol.Done:
+		return l.error(because(ErrNotHeld, errHoldEnded))
+	}
+	return nil
+}
+
+// find looks for the hold, for a task that may lengthen it to a lease.
+func (d *detached) find(ctx context.Context, lease time.Duration) (r protocol.Result[string]) {
+	if r.Err = d.proto.Ready(ctx); r.Err != nil {
+		return r
+	}
+	return protocol.FindDetached(d.proto, d.of.HoldID, d.of.Secret, lease).Do(ctx, d.c.cfg.commandTimeout)
+}
+
 // adopting is one Adopt.
 type adopting struct {
-	core     *core
-	proto    protocol.Adoptable
-	old      string // id of the hold
-	token    int64
+	detached
 	opts     acquireConfig
 	observed *observed
 
-	id         protocol.HoldID
-	tries      int
-	lateCopies bool          // a copy of the request may still arrive
-	has        bool          // the hold has got the new id
-	until      clock.Instant // when the leases of the holder before have ended for certain, by our clock; or zero
+	id    protocol.HoldID
+	tries int
+	asked bool // a request may have run, or may run yet
 }
 
 func (a *adopting) run(caller context.Context) (*Lease, error) {
@@ -146,13 +235,16 @@ func (a *adopting) run(caller context.Context) (*Lease, error) {
 	if err == nil {
 		return lease, nil
 	}
-	a.giveUp()
-	last.settle(a.core.c.env.Clock.Now(), true)
+	if a.asked {
+		c := a.c
+		c.undoThen(a.core.id(), protocol.GiveBack(a.proto, a.id.ID, a.of.HoldID, a.opts.lease), c.now().Add(a.opts.lease+protocol.TombstoneTTL), nil)
+	}
+	a.settle(&last, true)
 	limit := a.opts.limit()
-	return nil, a.core.error(interrupted(caller, err, ErrNotAcquired, limit, limit, &last, a.core.c.env.Clock.Now()))
+	return nil, a.error(interrupted(caller, err, ErrNotAcquired, limit, limit, &last, a.c.env.Clock.Now()))
 }
 
-// The pauses between two looks whether the holder before has ended.
+// The pauses between two requests.
 const (
 	firstAdoptionPause   = 2 * time.Millisecond
 	longestAdoptionPause = 500 * time.Millisecond
@@ -161,20 +253,19 @@ const (
 var (
 	errHoldEnded = errors.New("the hold of the handle has ended, or was adopted already")
 	errEntangled = errors.New("the owner of the hold holds the other side of the lock too")
-	errStillHeld = errors.New("its holder has not ended yet")
 )
 
-// wait asks for the hold until the holder before has ended.
+// wait asks for the hold until Redis answers.
 func (a *adopting) wait(ctx context.Context) (lease *Lease, last snapshot, err error) {
-	c, pause := a.core.c, firstAdoptionPause
+	c, pause := a.c, firstAdoptionPause
 	var failing clock.Instant // since when Redis gives no answer
 	var s *clock.Sleeper
 	for {
 		a.tries++
 		sent := c.now()
 		r := a.ask(ctx)
-		rest := r.Outcome.Rest
-		switch verdict := r.Outcome.Verdict; {
+		rest := pause
+		switch {
 		case r.Err != nil:
 			if failing == 0 {
 				failing = sent
@@ -183,27 +274,21 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, last snapshot, err e
 				return nil, last, r.Err
 			}
 			last.err = r.Err
-			rest = pause
 		case r.TooFew != nil:
 			return nil, last, because(ErrNotAcquired, r.TooFew)
-		case verdict == protocol.Quarantined:
-			failing, last = 0, snapshot{err: protocol.InQuarantine{Left: rest}}
+		case r.Outcome.Verdict == protocol.Quarantined:
+			failing, last, rest = 0, snapshot{err: protocol.InQuarantine{Left: r.Outcome.Rest}}, r.Outcome.Rest
 			if a.opts.looksOnce() {
 				return nil, last, because(ErrNotAcquired, last.err)
 			}
-		case verdict != protocol.Granted:
+		case r.Outcome.Verdict != protocol.Granted:
 			return nil, last, notAdopted(r.Outcome)
-		case rest == 0:
-			lease, err = a.accept(sent)
+		default:
+			lease, err = a.accept(sent, r.Outcome.Token)
 			if err != errShortLease || a.opts.looksOnce() {
 				return lease, last, err
 			}
-			rest, last = pause, snapshot{err: err} // it has the hold, and asks for a longer lease
-		default:
-			failing, last = 0, a.stillHeld(rest)
-			if a.opts.looksOnce() {
-				return nil, last, because(ErrNotAcquired, errStillHeld)
-			}
+			last = snapshot{err: err} // it has the hold, and asks for a longer lease
 		}
 		if s == nil {
 			s = clock.NewSleeper(&c.env)
@@ -233,31 +318,18 @@ func notAdopted(o protocol.Adoption) error {
 	return because(ErrNotAcquired, errHoldEnded)
 }
 
-// stillHeld notes that the hold is adopted, but that the leases of the holder before may last for rest.
-func (a *adopting) stillHeld(rest time.Duration) (s snapshot) {
-	c := a.core.c
-	a.has = true
-	a.until = c.now().Add(rest + c.cfg.driftFloor + time.Duration(float64(rest)*c.cfg.driftFactor))
-	s = snapshot{held: true, holderKnown: true, holder: a.old, until: c.env.Clock.Now().Add(rest)}
-	a.observed.contends()
-	a.observed.noteHolder(&s)
-	return s
-}
-
 func (a *adopting) ask(ctx context.Context) (r protocol.Result[protocol.Adoption]) {
-	c := a.core.c
 	if r.Err = a.proto.Ready(ctx); r.Err != nil {
 		return r
 	}
-	r = protocol.Adopt(a.proto, a.id.ID, a.old, a.opts.lease).Do(ctx, c.cfg.commandTimeout)
-	a.lateCopies = a.lateCopies || r.Unsure || r.Err != nil && wire.MayHaveRun(r.Err)
-	a.has = a.has || r.Err == nil && r.Outcome.Verdict == protocol.Granted
+	r = protocol.Adopt(a.proto, a.id.ID, a.of.HoldID, a.of.Secret, a.opts.lease).Do(ctx, a.c.cfg.commandTimeout)
+	a.asked = a.asked || r.Unsure || r.Err != nil && wire.MayHaveRun(r.Err) || r.Err == nil && r.Outcome.Verdict == protocol.Granted
 	return r
 }
 
 // accept makes a lease of the hold, in answer to a request that was sent at sent.
-func (a *adopting) accept(sent clock.Instant) (*Lease, error) {
-	c, l := a.core.c, a.core
+func (a *adopting) accept(sent clock.Instant, token int64) (*Lease, error) {
+	c, l := a.c, a.core
 	c.env.Stop("granted")
 	switch {
 	case !c.now().Before(sent.Add(l.validity(a.opts.lease))):
@@ -265,18 +337,7 @@ func (a *adopting) accept(sent clock.Instant) (*Lease, error) {
 	case c.isClosing():
 		return nil, ErrClosed
 	}
-	// The tombstone of the hold before stops late copies of its acquire, and copies of this adoption
-	// find that hold no more: so nothing can bring this one back.
-	h := &hold{core: l, observed: a.observed, number: a.id.Number, token: a.token}
+	// Copies of this adoption find the offer taken, once this hold has ended: nothing can bring it back.
+	h := &hold{core: l, observed: a.observed, number: a.id.Number, token: token}
 	return h.begin(sent, sent, a.opts), nil
-}
-
-// giveUp undoes what the adoption may have done, now or when a copy of its request arrives late.
-func (a *adopting) giveUp() {
-	if !a.lateCopies && !a.has {
-		return
-	}
-	c := a.core.c
-	until := max(a.until, c.now()).Add(a.opts.lease + protocol.TombstoneTTL)
-	c.undoThen(a.core.id(), protocol.GiveBack(a.proto, a.id.ID, a.old), until, nil)
 }

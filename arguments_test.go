@@ -256,7 +256,7 @@ func TestNoTypeTakesANameOfAnotherLocksKeys(t *testing.T) {
 		refused("Election", err)
 		_, _, err = c.NewOnce(name, time.Minute).Do(bg, func(context.Context) ([]byte, error) { return nil, nil })
 		refused("Once", err)
-		_, err = c.NewCronJob(name).Do(bg, time.Now(), func(context.Context) error { return nil })
+		_, err = c.NewCronJob(name).Do(bg, time.Now().Truncate(time.Second), func(context.Context) error { return nil })
 		refused("CronJob", err)
 		_, err = c.NewDoubleBarrier(name, 1).Enter(bg)
 		refused("DoubleBarrier", err)

@@ -47,7 +47,7 @@ var aclPage string
 // Check asks the server, or each master of a cluster, or all nodes of a [RedLock], whether the given
 // locks and synchronizers would work, or a [Lock] if none is given. It takes no lock, and leaves nothing
 // in Redis. The error is only about the call: ErrInvalidArgument, ErrClosed or that of ctx. Each server
-// has the command time-out to answer. What it looks at:
+// has the command timeout to answer. What it looks at:
 // https://go-rlock.github.io/rlock/latest/observing/#what-is-wrong
 func (c *Client) Check(ctx context.Context, of ...interface{ Name() string }) (CheckReport, error) {
 	if err := c.enter(ctx); err != nil {
@@ -175,7 +175,9 @@ func (r *checking) refused(node string, err error) {
 		r.find("refused", node, "%v", "wait until it is over; for a new deployment: Client.BootstrapServer, or RedLock.BootstrapNodes", err)
 	case errors.Is(err, ErrUnreachable):
 		r.find("unreachable", node, "%v", "check the address, the network, TLS and that the server runs", err)
-	case strings.Contains(err.Error(), "NOPERM"), strings.Contains(err.Error(), "The user executing the script"):
+	case noCommand(err) != "":
+		r.find("missing", node, "the server has no %s, so scripts cannot be sent to it", haveCommand, noCommand(err))
+	case wire.Denied(err):
 		// The report already has what the user may not do.
 	case strings.Contains(err.Error(), "WRONGPASS"), strings.Contains(err.Error(), "NOAUTH"):
 		r.find("refused", node, "%v", "set Username and Password of the go-redis client to those of a user of this server", err)
@@ -184,6 +186,17 @@ func (r *checking) refused(node string, err error) {
 	default:
 		r.find("refused", node, "%v", "have the server accept writes", err)
 	}
+}
+
+// haveCommand is what to do where a command is missing: permissions do not help.
+const haveCommand = "give it its name back (rename-command), have the provider or the proxy pass it on, or use another server"
+
+// noCommand is the command for scripts that nobody has on a server, if an error reply says so; empty: none.
+func noCommand(err error) string {
+	if command, missing := wire.Lacking(err); missing {
+		return command
+	}
+	return ""
 }
 
 // clockApart is the part of a watchdog lease by which clocks may differ: when the server's is set right, all
@@ -258,8 +271,9 @@ func userOf(node redis.UniversalClient) string {
 // denied finds what the user may not do.
 func (r *checking) denied(node, who string, v *protocol.Survey) {
 	switch {
+	case noCommand(v.DeniedErr) != "": // it has refused the PING too
 	case v.DeniedErr != nil && redis.HasErrorPrefix(v.DeniedErr, "NOPERM"):
-		r.find("acl", node, "it may not run scripts: %v", fmt.Sprintf("ACL SETUSER %s +eval +evalsha", who), v.DeniedErr)
+		r.find("acl", node, "it may not run scripts, which takes EVAL: %v", fmt.Sprintf("ACL SETUSER %s +eval +evalsha", who), v.DeniedErr)
 	case v.DeniedErr != nil:
 		r.miss("acl", node, "what the user may do: "+v.DeniedErr.Error(), "compare its permissions with docs/acl.md")
 	case !v.Tells:
@@ -270,6 +284,10 @@ func (r *checking) denied(node, who string, v *protocol.Survey) {
 	}
 	line := "ACL SETUSER " + who + grants(v.Denied)
 	for _, d := range v.Denied {
+		if d.Missing {
+			r.find("missing", node, "the server has no %s: %s", haveCommand, strings.ToUpper(strings.ReplaceAll(d.Commands[0], "|", " ")), without(d))
+			continue
+		}
 		if d.Pattern == "" {
 			r.find("acl", node, "the user may not send %s: %s", line, strings.ToUpper(strings.ReplaceAll(d.Commands[0], "|", " ")), without(d))
 			continue
@@ -293,6 +311,9 @@ func grants(all []protocol.Denied) (words string) {
 		}
 	}
 	for _, d := range all {
+		if d.Missing {
+			continue // a permission does not help
+		}
 		if d.Pattern != "" {
 			add(d.Pattern)
 		}
@@ -314,6 +335,8 @@ func without(d protocol.Denied) string {
 		return "waiters are woken by a timer only"
 	case strings.Contains(d.Pattern, "rlock:client:"), command == "getrange":
 		return "it is not known which process holds a lock"
+	case command == "evalsha":
+		return "each request has the text of its script, by EVAL"
 	case command == "client|setname":
 		return "subscribed connections have no name in CLIENT LIST"
 	case strings.HasPrefix(command, "pubsub|"):

@@ -52,7 +52,14 @@ func wantFinding(t *testing.T, r rlock.CheckReport, code, says string) {
 
 func wantNothing(t *testing.T, r rlock.CheckReport, unseen ...string) {
 	t.Helper()
-	if len(r.Findings) > 0 || !slices.Equal(codes(r.Unseen), unseen) {
+	got := codes(r.Unseen)
+	if redistest.IsOld() && !slices.Contains(unseen, "acl") { // it cannot tell what a user may do
+		if !slices.Contains(got, "acl") {
+			t.Errorf("an old server has told: not seen %v", r.Unseen)
+		}
+		got = slices.DeleteFunc(got, func(code string) bool { return code == "acl" })
+	}
+	if len(r.Findings) > 0 || !slices.Equal(got, unseen) {
 		t.Errorf("findings %v, not seen %v", r.Findings, r.Unseen)
 	}
 }
@@ -139,7 +146,7 @@ func TestCheckFindsEachMissingPermission(t *testing.T) {
 		words := aclSection(t, section)
 		set := func(words []any) {
 			t.Helper()
-			if err := admin.Do(bg, append([]any{"acl", "setuser", "app", "reset"}, words[3:]...)...).Err(); err != nil {
+			if err := admin.Do(bg, append([]any{"acl", "setuser", "app", "reset", "resetchannels"}, words[3:]...)...).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -150,6 +157,12 @@ func TestCheckFindsEachMissingPermission(t *testing.T) {
 		}
 		if got := codes(r.Unseen); !slices.Contains(got, "eviction") {
 			t.Errorf("%s: it may not ask for the memory, and not seen are %q", section, got)
+		}
+		if redistest.IsOld() {
+			if !slices.Contains(codes(r.Unseen), "acl") {
+				t.Errorf("%s: it cannot tell what a user may do, and not seen are %v", section, r.Unseen)
+			}
+			continue
 		}
 		for i, w := range words {
 			if w := w.(string); strings.Contains("+~&", w[:1]) && w != "+ping" && w != "+unsubscribe" {
@@ -384,7 +397,7 @@ func TestPingIsRefusedWhereALockIs(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	admin := s.Client()
-	for _, command := range []string{"", "exists", "time", "set", "hset", "pexpire", "evalsha"} {
+	for _, command := range []string{"", "exists", "time", "set", "hset", "pexpire"} {
 		rules := []any{"acl", "setuser", "user", "reset", "on", ">secret", "~*", "&*", "+@all"}
 		if command != "" {
 			rules = append(rules, "-"+command)

@@ -2,6 +2,7 @@ package rlock
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"strconv"
@@ -140,13 +141,16 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 // open makes the layers below the client.
 func (c *Client) open(rdb redis.UniversalClient) (err error) {
 	c.env = c.cfg.env
+	if c.env.Random == nil {
+		c.env.Random = rand.Reader
+	}
 	if c.env.Clock == nil {
 		c.env.Clock = seam.SystemClock{}
 	}
 	c.timeline = clock.NewTimeline(c.env.Clock)
 	c.events = newEvents(c.cfg.observer, c.cfg.logger, &c.running)
 	c.wire, err = wire.Open(rdb, wire.Config{
-		Clock: c.env.Clock, Gate: c.env.Gate, Work: c.env.Work, Direct: c.env.Direct,
+		Clock: c.env.Clock, Gate: c.env.Gate, Work: c.env.Work, Alone: c.env.Alone,
 		CommandTimeout: c.cfg.commandTimeout, LongestCall: max(c.cfg.commandTimeout, c.cfg.unlockTimeout),
 		Acks: c.cfg.acks, AckTimeout: c.cfg.ackTimeout,
 		Publish: wire.PublishMode(c.cfg.pubsub), Events: c.events, Panics: &c.events.Panics,
@@ -304,7 +308,7 @@ func (c *Client) forget(of protocol.LockID, p *protocol.Page, effect bool, undo 
 // the task is not repeated any more.
 func (c *Client) undoThen(of protocol.LockID, t protocol.Task, until clock.Instant, then func()) (answered bool) {
 	over := c.cleanUp(of, t, c.now(), until, then)
-	grace := time.NewTimer(protocol.GiveUpGrace)
+	grace := time.NewTimer(protocol.GiveUpGrace - c.wire.HeldUp())
 	defer grace.Stop()
 	select {
 	case <-over:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wait"
+	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // core is what every lock type is made of: a name, and a protocol, which is all that
@@ -217,7 +218,7 @@ func ask[T any](ctx context.Context, l *core, request func() protocol.Request[T]
 	began := l.c.env.Clock.Now()
 	r := request().Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
 	if r.Err != nil {
-		err := cutShort(ctx, r.Err, r.Last, r.OfQuorum, began, l.c.env.Clock.Now())
+		err := l.cutShort(ctx, r.Err, r.Last, r.OfQuorum, began)
 		return protocol.Result[T]{Unsure: r.Unsure}, l.error(err)
 	}
 	return r, nil
@@ -227,7 +228,40 @@ func ask[T any](ctx context.Context, l *core, request func() protocol.Request[T]
 func (l *core) ready(ctx context.Context) error {
 	began := l.c.env.Clock.Now()
 	if err := l.proto.Ready(ctx); err != nil {
-		return l.error(cutShort(ctx, err, nil, false, began, l.c.env.Clock.Now()))
+		return l.error(l.cutShort(ctx, err, nil, false, began))
 	}
 	return nil
+}
+
+// servers are those on which the clients of a lock introduce themselves.
+func (l *core) servers() []*wire.Deployment {
+	if several, ok := l.proto.(interface{ Wires() []*wire.Deployment }); ok {
+		return several.Wires()
+	}
+	return []*wire.Deployment{l.c.wire}
+}
+
+// grace is how long the servers of the lock may be silent without being unreachable: protocol.GiveUpGrace, or as long
+// as a server that is far away takes.
+func (l *core) grace() time.Duration {
+	grace := protocol.GiveUpGrace
+	for _, server := range l.servers() {
+		grace = max(grace, server.Patience())
+	}
+	return grace
+}
+
+// settle is snapshot.settle now.
+func (l *core) settle(s *snapshot, answered bool) { s.settle(l.c.env.Clock.Now(), answered, l.grace()) }
+
+// cutShort is the error of a request that has failed and is not repeated. If the end of ctx has cut it off, the error
+// also says whether Redis was silent since it began.
+func (l *core) cutShort(ctx context.Context, err, last error, ofQuorum bool, began time.Time) error {
+	if ctx.Err() == nil || !wire.Ended(err) {
+		return err
+	}
+	s := snapshot{pendingSince: began}
+	s.noteFailure(err, last, ofQuorum, 0)
+	l.settle(&s, false)
+	return s.why(endOf(ctx), nil, l.c.env.Clock.Now())
 }

@@ -40,7 +40,7 @@ func changeOnce[T any](ctx context.Context, l *core, argErr error, request func(
 	defer c.end()
 	began := c.env.Clock.Now()
 	if err := c.wire.Ready(ctx); err != nil {
-		return none, l.error(cutShort(ctx, err, nil, false, began, c.env.Clock.Now()))
+		return none, l.error(l.cutShort(ctx, err, nil, false, began))
 	}
 	p := c.pages.Take(c.id)
 	op := p.Next()
@@ -56,7 +56,7 @@ func changeOnce[T any](ctx context.Context, l *core, argErr error, request func(
 		}
 		return c.site.Seal(&l.names, op)
 	})
-	return none, l.error(refusedCount(cutShort(ctx, r.Err, r.Last, false, began, c.env.Clock.Now())))
+	return none, l.error(refusedCount(l.cutShort(ctx, r.Err, r.Last, false, began)))
 }
 
 // onceTimeout is for how long copies of one operation may be sent: no copy may come when the
@@ -139,11 +139,10 @@ func (q *inquiry) find(caller context.Context, l *core, of protocol.LockID, s se
 	ctx, cancel := o.within(caller)
 	defer cancel()
 	if err = q.ask(ctx); err != nil {
-		answered, now := q.seeker.giveUp(), c.env.Clock.Now()
-		q.Snapshot.settle(now, answered)
+		l.settle(&q.Snapshot, q.seeker.giveUp())
 		q.Snapshot.wants(q.Need)
 		// With caller, as the end of a wait has ended only ctx.
-		err = l.error(interrupted(caller, err, q.sentinel, q.limit, q.limit, &q.Snapshot, now))
+		err = l.error(interrupted(caller, err, q.sentinel, q.limit, q.limit, &q.Snapshot, c.env.Clock.Now()))
 	}
 	q.observed.end(AcquireEvent{Attempts: q.tries, Err: err})
 	return err

@@ -12,6 +12,7 @@ import (
 	"github.com/go-rlock/rlock/internal/presence"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/visible"
 )
 
 // CronJob runs a function once for each tick (a scheduled time of the job) among all processes whose
@@ -87,18 +88,22 @@ func (j *CronJob) tick(ctx context.Context, scheduled time.Time) (int64, error) 
 	if tick < 0 || scheduled.Year() > 9999 {
 		return 0, l.error(invalid("%v is no scheduled time", scheduled))
 	}
+	if scheduled.Nanosecond()%int(time.Millisecond) != 0 {
+		// The time of this call, in all likelihood: every process would run a tick of its own.
+		return 0, l.error(invalid("%v has a part of a millisecond, so no schedule has it: pass the time that the schedule says, such as rlock.ScheduledTime(time.Now(), schedule.Next) returns", scheduled))
+	}
 	return tick, nil
 }
 
 func (j *CronJob) job() *protocol.Cron { return j.one.proto.(*protocol.Tick).Of() }
 
-// Do runs fn, with the context of a renewed lease, for the tick of that time, unless another has run it
-// or runs it: then it returns at once whose run that is, and no error. Times that agree to the
-// millisecond are one tick: scheduled is what the schedule says, never time.Now (see [ScheduledTime]).
-// An error of fn is returned as by [Do]. If fn returned nil, the error is nil if that was written; it
-// matches ErrLeaseLost if the lease was lost, or ErrUnconfirmed if Redis did not confirm the write. If
-// fn did not run, it matches ErrNotRun, and is one of [Locker]; ErrNotAcquired too for a tick that is
-// too old, too near to another ([WithLeastInterval]), or more than an hour ahead. Details: https://go-rlock.github.io/rlock/latest/cron/
+// Do runs fn, with the context of a renewed lease, for the tick of that time, unless another has run it or
+// runs it: then it immediately returns whose run that is, and no error. scheduled is the time of the
+// schedule in whole milliseconds, never time.Now: see [ScheduledTime]. An error of fn is returned as by
+// [Do]. If fn returned nil, the error is nil if that was written; it matches ErrLeaseLost if the lease was
+// lost, or ErrUnconfirmed if Redis did not confirm the write. If fn did not run, it matches ErrNotRun, and
+// is one of [Locker]; ErrNotAcquired too for a tick that is too old, too near to another, or more than an
+// hour ahead. Details: https://go-rlock.github.io/rlock/latest/cron/
 func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx context.Context) error) (run CronRun, err error) {
 	defer func() {
 		if err != nil && !run.Here {
@@ -228,15 +233,16 @@ func (l *core) cronRun(r *protocol.Run) CronRun {
 	if r.End > 0 && !r.State.GoesOn() {
 		run.End = time.UnixMilli(r.End).UTC()
 	}
+	text := visible.Text(r.Text)
 	switch r.State {
 	case protocol.Errored:
-		run.Err = errors.New(r.Text)
+		run.Err = errors.New(text)
 	case protocol.Broken:
-		run.Err = errors.New("broken off: " + r.Text)
+		run.Err = errors.New("broken off: " + text)
 	case protocol.Lost:
 		run.Err = ErrLeaseLost
-		if r.Text != "" {
-			run.Err = because(ErrLeaseLost, errors.New(r.Text))
+		if text != "" {
+			run.Err = because(ErrLeaseLost, errors.New(text))
 		}
 	}
 	return run
@@ -269,11 +275,10 @@ func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error)
 	return l.cronRun(&last), true, nil
 }
 
-// Missed returns those of the latest scheduled times until now, most of them, from 1 to MaxRuns, that
-// nobody has claimed, oldest first, and that are not older than the runs that Redis keeps: call Do for
-// each. next returns the first scheduled time after another, or a zero time, as the Next of a
-// cron.Schedule. Errors are those of an [Inspector] and of [ScheduledTime]. See
-// https://go-rlock.github.io/rlock/latest/cron/#missed-ticks
+// Missed returns the latest scheduled times until now that nobody has claimed, at most `most` (1 to
+// MaxRuns), oldest first, and none older than the runs that Redis keeps: call Do for each. next returns
+// the first time after another, or zero, as the Next of a cron.Schedule. Errors are those of an
+// [Inspector] and of [ScheduledTime]. See https://go-rlock.github.io/rlock/latest/cron/#missed-ticks
 func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Time, most int) ([]time.Time, error) {
 	l := coreOf(j)
 	if err := l.check(ctx); err != nil {
@@ -283,6 +288,7 @@ func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Ti
 		return nil, l.error(invalid("Missed needs a schedule and a number from 1 to %d, not %d", MaxRuns, most))
 	}
 	now := l.c.env.Clock.Now()
+	next = InZone(next, now.Location())
 	due := latestTicks(next, now.Add(-j.job().Retention()), now, most)
 	if err := checkSchedule(next, due); err != nil {
 		return nil, l.error(err)
@@ -299,94 +305,4 @@ func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Ti
 	return slices.DeleteFunc(due, func(t time.Time) bool {
 		return t.UnixMilli() <= r.Outcome.Since || slices.Contains(r.Outcome.Ticks, t.UnixMilli())
 	}), nil
-}
-
-// A schedule is a function that returns the next time after a time. The rest of the file finds other times by it.
-
-// earlyMost is how early a timer may be: since it was set, its clock may have been set back, or have run slower.
-const earlyMost = time.Second
-
-// farthest is how far back the last time of a schedule may be: February 29 may be eight years apart.
-const farthest = 9 * 366 * 24 * time.Hour
-
-// ScheduledTime is the scheduled time that a call at now is for, if a scheduler does not tell it: the
-// latest that has come, or the next if that is very near. All processes get the same one, unless their
-// timers come late by the whole time between two ticks. next is as for [CronJob.Missed]; without such a
-// time, and for an @every of robfig/cron (see [Every]), the error matches ErrInvalidArgument. See
-// https://go-rlock.github.io/rlock/latest/cron/#the-scheduled-time
-func ScheduledTime(now time.Time, next func(after time.Time) time.Time) (time.Time, error) {
-	if next == nil {
-		return time.Time{}, &Error{Err: invalid("ScheduledTime needs a schedule")}
-	}
-	var tick time.Time
-	if all := latestTicks(next, now.Add(-farthest), now, 1); len(all) > 0 {
-		tick = all[0]
-	}
-	coming, early := next(now), earlyMost
-	if !tick.IsZero() {
-		early = min(early, coming.Sub(tick)/10)
-	}
-	if coming.After(now) && coming.Sub(now) <= early {
-		tick = coming.Round(0)
-	}
-	if tick.IsZero() {
-		return tick, &Error{Err: invalid("the schedule has had no time until %v", now)}
-	}
-	if err := checkSchedule(next, []time.Time{tick}); err != nil {
-		return time.Time{}, &Error{Err: err}
-	}
-	return tick, nil
-}
-
-// checkSchedule reports why a schedule that has returned these ticks, the latest last, is invalid: the latest tick has to
-// come next after each earlier time, even a nanosecond before it.
-func checkSchedule(next func(after time.Time) time.Time, ticks []time.Time) error {
-	if n := len(ticks); n == 0 {
-		if next(time.Unix(0, 0)).IsZero() {
-			return invalid("the schedule has no times")
-		}
-	} else if latest := ticks[n-1]; !next(latest.Add(-1)).Equal(latest) {
-		return invalid("the schedule counts from when it is asked, so each process has ticks of its own: use rlock.Every, or a cron expression")
-	}
-	return nil
-}
-
-// Interval is a cron.Schedule with the same ticks in each process: see [Every].
-type Interval struct{ every time.Duration }
-
-// Every returns the schedule of all whole multiples of d in UTC, as time.Time.Truncate counts: an hour
-// begins with each hour, a week on Monday. It is the same in each process, unlike the @every of
-// robfig/cron. Unless d is a number of whole milliseconds, all that take a schedule refuse it.
-func Every(d time.Duration) Interval { return Interval{d} }
-
-// Next returns the first of the times after another; zero if there is none.
-func (i Interval) Next(after time.Time) time.Time {
-	if i.every < time.Millisecond || i.every%time.Millisecond != 0 {
-		return time.Time{}
-	}
-	return after.Truncate(i.every).Add(i.every)
-}
-
-// latestTicks are the latest times of a schedule that are after one time and not after another. It asks
-// for those of the last second, and then goes back twice as far each time, so that it asks for few more
-// than it returns, however long ago after is.
-func latestTicks(next func(after time.Time) time.Time, after, until time.Time, most int) (ticks []time.Time) {
-	for back := time.Second; ; back *= 2 {
-		from := until.Add(-back)
-		all := !from.After(after)
-		if all {
-			from = after
-		}
-		ticks = ticks[:0]
-		for t := next(from); t.After(from) && !t.After(until); t = next(from) {
-			if len(ticks) == most {
-				ticks = append(ticks[:0], ticks[1:]...)
-			}
-			ticks = append(ticks, t.Round(0))
-			from = t.Truncate(time.Millisecond).Add(time.Millisecond - 1) // what comes before that is the same tick
-		}
-		if all || len(ticks) == most {
-			return ticks
-		}
-	}
 }

@@ -96,14 +96,14 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 	}
 	began := l.c.env.Clock.Now()
 	if err := l.proto.Ready(ctx); err != nil {
-		return h.error(cutShort(ctx, err, nil, false, began, l.c.env.Clock.Now()))
+		return h.error(l.cutShort(ctx, err, nil, false, began))
 	}
 	// The hold is of this client, and so are all numbers that are ever compared.
 	number := l.c.lastHold.Add(1)
 	r := l.proto.(*protocol.Election).Proclaim(h.id(), value, number).Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
 	switch {
 	case r.Err != nil:
-		return h.error(cutShort(ctx, r.Err, r.Last, false, began, l.c.env.Clock.Now()))
+		return h.error(l.cutShort(ctx, r.Err, r.Last, false, began))
 	case r.Outcome != protocol.Done:
 		return h.error(h.isGone(r.Outcome))
 	}
@@ -136,8 +136,7 @@ func leaderOf(s *watchedState) Leader {
 	return Leader{Value: s.value, HoldID: first.HoldID, Token: s.Token, Process: first.Process}
 }
 
-// Observe returns a channel that gets the leader, at once and after each change of it or its value; the
-// zero Leader if nobody leads. It has only the latest, and nothing while Redis cannot be reached, nor for up
+// Observe returns a channel that gets the leader, now and after each change of it or its value; the zero Leader if nobody leads. It has only the latest, and nothing while Redis cannot be reached, nor for up
 // to a poll after that: the leader that it has may have lost the lease. It is closed when ctx or the
 // client ends. The error matches ErrInvalidArgument or ErrClosed.
 func (e *Election) Observe(ctx context.Context) (<-chan Leader, error) {

@@ -15,11 +15,11 @@ import (
 // https://go-rlock.github.io/rlock/latest/operations/#errors
 var (
 	// ErrNotAcquired: another owner holds the lock or goes first, a quarantine is not over, too few replicas confirmed,
-	// another call of this owner is under way, or WithWait, below 0.1 s, ended before an answer came.
+	// another call of this owner is under way, or WithWait ended sooner than Redis can answer (0.1 s, or a few round trips).
 	ErrNotAcquired = errors.New("not acquired")
 	// ErrUnreachable: Redis gave no usable answer in time; of a loss: no renewal got through before the deadline.
 	ErrUnreachable = wire.ErrUnreachable
-	// ErrRefused: Redis replied with an error, of a loss to the last renewal. errors.As finds it as a redis.Error.
+	// ErrRefused: Redis replied with an error, or something unexpected; of a loss, to the last renewal. It is a redis.Error.
 	ErrRefused = wire.ErrRefused
 	// ErrNoQuorum: too few masters of a RedLock could vote. It matches ErrUnreachable, or ErrRefused if so many refuse
 	// for good that waiting does not help. The message has the outcome of each node.
@@ -46,7 +46,7 @@ var (
 	ErrReentrant    = errors.New("already held by this owner, and not reentrant")  // a lock WithNonReentrant
 	ErrUpgrade      = errors.New("a read lock cannot be upgraded to a write lock") // it would wait for itself
 	ErrUnlocked     = errors.New("already unlocked")                               // by an earlier call
-	ErrNotHeld      = errors.New("not held")                                       // the lease is nil or zero
+	ErrNotHeld      = errors.New("not held")                                       // the lease is nil or zero, or the hold of a handle has ended
 	ErrNotSet       = errors.New("no permits are set: make the semaphore WithPermits, or call TrySetPermits")
 	ErrTotalUnknown = errors.New("how many permits there are is not known") // see Semaphore.SetPermits
 	ErrNoLeader     = errors.New("nobody leads")                            // of an Election
@@ -58,7 +58,6 @@ var (
 	ErrRemoved   = errors.New("removed from Redis: by a force-unlock, a flush, an eviction, a failover or a restart") // ErrForeignKey too: by other data
 	ErrTakenOver = errors.New("taken over by another owner")                                                          // Redis shows another holder
 	ErrMaxHold   = errors.New("longest hold time reached")                                                            // that of WithMaxHold
-	ErrAdopted   = errors.New("adopted by another client")                                                            // by Client.Adopt: the work goes on there
 )
 
 // errOverwritten is the cause of a loss to other data at the key of the hold.

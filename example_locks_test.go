@@ -302,31 +302,6 @@ func ExampleClient_Adopt() {
 	// a second time: true
 }
 
-// A holder that makes its handle known works on until somebody adopts its hold.
-func ExampleLease_Handle() {
-	ctx := context.Background()
-	parent, child, stop := twoProcesses()
-	defer stop()
-
-	lease, err := parent.NewLock("report").Lock(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	handle, err := lease.Handle()
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	adopted, err := child.Adopt(ctx, handle)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer adopted.Unlock(ctx)
-	<-lease.Done() // it had ended when Adopt returned
-	fmt.Println(errors.Is(lease.Err(), rlock.ErrAdopted))
-	// Output: true
-}
-
 // twoProcesses stands for two processes, each of which has a client.
 func twoProcesses() (first, second *rlock.Client, stop func()) {
 	rdb, stopRedis := exampleRedis()

@@ -6,6 +6,8 @@ import (
 
 	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wait"
+	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // A hand-over passes the lock from one owner to the next inside a client, without Redis:
@@ -49,7 +51,7 @@ type handOver struct {
 // ended. It reports whether it did; otherwise the hold has to be released.
 func (d *unlocking) handOver() bool {
 	h, c := d.h, d.h.core.c
-	if d.batch == nil || d.batch.tokens <= 0 || d.task == nil || d.rest > 0 || !d.alone || c.isClosing() {
+	if d.batch == nil || d.batch.tokens <= 0 || d.task == nil || d.rest > 0 || d.finishes || !d.alone || c.isClosing() {
 		return false
 	}
 	h.lock()
@@ -104,10 +106,21 @@ func (d *unlocking) yieldToOthers(heard int, rush bool) {
 	c.lines.Yield(key, c.now().Add(pause))
 }
 
+// besides is ctx for a request about a lock that more than n callers of this client wait for. These hand it on among
+// themselves most of the time, and a request that is sent while they do holds up fewer of them if a worker sends it: with
+// 8 callers in each of 4 processes there were a tenth fewer hand-overs otherwise.
+func (c *Client) besides(ctx context.Context, line wait.Key, n int) context.Context {
+	if c.lines.Waiting(line) > n {
+		return wire.ByWorker(ctx)
+	}
+	return ctx
+}
+
 // sendTo sends the release. The last release of a hold may grant the lock to the next waiter: to one that stands by
 // (internal/wait/handover.go), or, if Redis keeps the order of waiters, to the first of this client (wait.Lines.Offer).
 func (d *unlocking) sendTo(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
 	l, c := d.h.core, d.h.core.c
+	ctx = c.besides(ctx, l.line(""), 0)
 	if d.rest > 0 || d.h.lateCopies || d.finishes {
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
@@ -702,7 +703,7 @@ func TestHoldThatRanOutOnItsWayToAWaiterThatStandsBy(t *testing.T) {
 		}
 	}
 	before := looks.standBy.Load()
-	goesTo("another:1")
+	goesTo(redistest.HoldID("another:1"))
 	locktest.Eventually(t, "the waiter has looked", func() bool { return looks.standBy.Load() > before })
 	sleeps()
 	if who := direct.Get(bg, "{a}:rlock:next").Val(); !strings.HasPrefix(who, c.ID()) {

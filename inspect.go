@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
@@ -35,7 +36,7 @@ func (l *core) inspect(ctx context.Context) (watchedState, error) {
 		return watchedState{State: State{Mode: ModeFree}}, err
 	}
 	s := watchedState{l.stateOf(&r.Outcome), r.Outcome.Value}
-	l.nameHolders(s.Holders)
+	l.nameHolders(s.Holders, protocol.GiveUpGrace)
 	return s, nil
 }
 
@@ -116,21 +117,13 @@ func (l *core) force(ctx context.Context, holdID string) (bool, error) {
 	return r.Outcome, nil
 }
 
-// servers are those on which the clients of a lock introduce themselves.
-func (l *core) servers() []*wire.Deployment {
-	if several, ok := l.proto.(interface{ Wires() []*wire.Deployment }); ok {
-		return several.Wires()
-	}
-	return []*wire.Deployment{l.c.wire}
-}
-
-// nameHolders adds the processes of holders, as far as they can be had soon.
-func (l *core) nameHolders(holders []Holder) {
+// nameHolders adds the processes of holders, as far as they can be had within a time; 0: as far as they are known.
+func (l *core) nameHolders(holders []Holder, within time.Duration) {
 	if l.c.whois == nil || len(holders) == 0 {
 		return
 	}
 	var servers []*wire.Deployment
-	if l.c.begin() { // the questions end before the client does
+	if within > 0 && l.c.begin() { // the questions end before the client does
 		defer l.c.end()
 		servers = l.servers()
 	}
@@ -138,18 +131,18 @@ func (l *core) nameHolders(holders []Holder) {
 	for i := range holders {
 		ids[i] = holders[i].HoldID
 	}
-	for i, p := range l.c.whois.Name(ids, servers) {
+	for i, p := range l.c.whois.Name(ids, servers, within) {
 		holders[i].Process = Process(p)
 	}
 }
 
-// nameHolder adds the process of the holder.
-func (l *core) nameHolder(s *snapshot) {
+// nameHolder adds the process of the holder, as nameHolders does.
+func (l *core) nameHolder(s *snapshot, within time.Duration) {
 	if s.holder == "" || s.err != nil {
 		return
 	}
 	one := []Holder{{HoldID: s.holder}}
-	if l.nameHolders(one); one[0].Process != (Process{}) {
+	if l.nameHolders(one, within); one[0].Process != (Process{}) {
 		s.process = &one[0].Process
 	}
 }

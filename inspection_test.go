@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // replyHook keeps the replies of scripts.
@@ -56,12 +57,12 @@ func TestInspectionCostsTheSameHoweverManyHoldTheLock(t *testing.T) {
 	t.Parallel()
 	addReaders := map[string]string{
 		"ReadWriteLock": `for i = 1, ARGV[2] do
-			redis.call('hset', ARGV[1], 'reader:' .. i, 1)
-			redis.call('set', '{' .. ARGV[1] .. '}:reader:' .. i .. ':rwlock_timeout:1', 1, 'px', 3600000)
+			redis.call('hset', ARGV[1], ARGV[3] .. i, 1)
+			redis.call('set', '{' .. ARGV[1] .. '}:' .. ARGV[3] .. i .. ':rwlock_timeout:1', 1, 'px', 3600000)
 		end`,
 		"FairReadWriteLock": `for i = 1, ARGV[2] do
-			redis.call('hset', '{' .. ARGV[1] .. '}:rlock:fairrw', 'reader:' .. i, 1)
-			redis.call('zadd', '{' .. ARGV[1] .. '}:rlock:fairrw:ends', redis.call('time')[1] * 1000 + 3600000, 'reader:' .. i)
+			redis.call('hset', '{' .. ARGV[1] .. '}:rlock:fairrw', ARGV[3] .. i, 1)
+			redis.call('zadd', '{' .. ARGV[1] .. '}:rlock:fairrw:ends', redis.call('time')[1] * 1000 + 3600000, ARGV[3] .. i)
 		end`,
 	}
 	open := map[string]func(c *rlock.Client, name string) (reader, writer locktest.AnyLock){
@@ -88,7 +89,7 @@ func TestInspectionCostsTheSameHoweverManyHoldTheLock(t *testing.T) {
 				reader, writer := open[kind](c, name)
 				lease := locktest.MustLock(t, reader, rlock.WithLease(time.Hour))
 				again := locktest.MustLockCtx(t, lease.Context(bg), reader)
-				if err := raw.Eval(bg, addReaders[kind], nil, name, n).Err(); err != nil && err != redis.Nil {
+				if err := raw.Eval(bg, addReaders[kind], nil, name, n, strings.TrimSuffix(redistest.HoldID("reader:1"), "1")).Err(); err != nil && err != redis.Nil {
 					t.Fatal(err)
 				}
 				costs = append(costs, map[string]map[string]int{})
@@ -151,7 +152,7 @@ func TestDeadReadersDoNotHoldTheLock(t *testing.T) {
 			l := c.NewReadWriteLock(name)
 			lease := locktest.MustLock(t, l.Reader, rlock.WithLease(time.Hour))
 			for i := range n {
-				rdb.HSet(bg, name, fmt.Sprint("dead:", i), 1)
+				rdb.HSet(bg, name, redistest.HoldID(fmt.Sprint("dead:", i)), 1)
 			}
 			check := func(want bool, entries int) {
 				t.Helper()
@@ -406,5 +407,29 @@ func TestCandidateBehindItsOwnClientIsTold(t *testing.T) {
 	locktest.WantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded)
 	if !strings.Contains(err.Error(), "held by this client (") || strings.Contains(err.Error(), "pass on") {
 		t.Error(err)
+	}
+}
+
+// A server has its channels for all databases, so waiters of another one are counted, unless a prefix tells them apart.
+func TestWaitersInAnotherDatabaseAreApartByAPrefix(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	second := func(o *redis.Options) { o.DB = 1 }
+	for prefix, want := range map[string]int{"": 1, "second:": 0} {
+		mine := locktest.NewClient(t, srv.Client()).NewLock("a" + prefix)
+		theirs := func() *rlock.Lock {
+			return locktest.NewClient(t, srv.Client(second), rlock.WithPrefix(prefix), rlock.WithLongestPoll(locktest.Patient)).NewLock("a" + prefix)
+		}
+		lease, held := locktest.MustLock(t, mine), locktest.MustLock(t, theirs())
+		waits := theirs()
+		next := locktest.Begin(t, bg, waits)
+		locktest.Eventually(t, "it listens", func() bool { return rlock.Listens(waits) })
+		locktest.Eventually(t, "it is counted, or not", func() bool {
+			s, err := mine.State(bg)
+			return err == nil && s.Waiters == want
+		})
+		locktest.MustUnlock(t, held)
+		locktest.MustUnlock(t, next.Held())
+		locktest.MustUnlock(t, lease)
 	}
 }

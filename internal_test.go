@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,19 +143,20 @@ func TestUnansweredLookKeepsTheErrorOfTheOneBefore(t *testing.T) {
 	sent := time.Now()
 	before := fmt.Errorf("%w; node 3: no answer", quorum.ErrNoQuorum)
 	s := snapshot{err: before, pendingSince: sent}
-	s.settle(sent.Add(time.Minute), false)
+	s.settle(sent.Add(time.Minute), false, protocol.GiveUpGrace)
 	if s.err != before {
 		t.Errorf("%v", s.err)
 	}
 	s = snapshot{held: true, pendingSince: sent}
-	s.settle(sent.Add(time.Minute), false)
+	s.settle(sent.Add(time.Minute), false, protocol.GiveUpGrace)
 	if !errors.Is(s.err, ErrUnreachable) {
 		t.Errorf("%v", s.err)
 	}
 }
 
 // A server that has just said who holds the lock is not taken for unreachable because its next answer takes
-// part of a second. What was seen long ago, in another wait, says nothing about the server.
+// part of a second. What was seen long ago, in another wait, says nothing about the server. A server that is far away
+// has longer to answer.
 func TestSilenceThatSaysThatTheServerIsAway(t *testing.T) {
 	sent := time.Now()
 	for _, c := range []struct {
@@ -162,15 +164,18 @@ func TestSilenceThatSaysThatTheServerIsAway(t *testing.T) {
 		seen   snapshot
 		silent time.Duration
 		away   bool
+		grace  time.Duration // if not protocol.GiveUpGrace
 	}{
-		{"nothing was seen, short", snapshot{}, 99 * time.Millisecond, false},
-		{"nothing was seen, long", snapshot{}, 100 * time.Millisecond, true},
-		{"seen just before, short", snapshot{held: true, at: sent}, 999 * time.Millisecond, false},
-		{"seen just before, long", snapshot{held: true, at: sent}, time.Second, true},
-		{"seen long ago", snapshot{held: true, at: sent.Add(-time.Second), until: sent.Add(time.Hour)}, 100 * time.Millisecond, true},
+		{"nothing was seen, short", snapshot{}, 99 * time.Millisecond, false, 0},
+		{"nothing was seen, long", snapshot{}, 100 * time.Millisecond, true, 0},
+		{"seen just before, short", snapshot{held: true, at: sent}, 999 * time.Millisecond, false, 0},
+		{"seen just before, long", snapshot{held: true, at: sent}, time.Second, true, 0},
+		{"seen long ago", snapshot{held: true, at: sent.Add(-time.Second), until: sent.Add(time.Hour)}, 100 * time.Millisecond, true, 0},
+		{"nothing was seen, far away, short", snapshot{}, 319 * time.Millisecond, false, 320 * time.Millisecond},
+		{"nothing was seen, far away, long", snapshot{}, 320 * time.Millisecond, true, 320 * time.Millisecond},
 	} {
 		c.seen.pendingSince = sent
-		c.seen.settle(sent.Add(c.silent), false)
+		c.seen.settle(sent.Add(c.silent), false, cmp.Or(c.grace, protocol.GiveUpGrace))
 		if got := errors.Is(c.seen.err, ErrUnreachable); got != c.away {
 			t.Errorf("%s: unreachable: %v", c.name, got)
 		}
@@ -184,15 +189,18 @@ func TestWaitThatIsOverBeforeAnAnswer(t *testing.T) {
 		waited time.Duration
 		want   string
 		away   bool
+		grace  time.Duration // if more than protocol.GiveUpGrace
 	}{
-		{99 * time.Millisecond, "not acquired: timed out after 5s, before Redis has answered", false},
-		{100 * time.Millisecond, "timed out after 5s; no answer from Redis", true},
+		{99 * time.Millisecond, "not acquired: timed out after 5s, before Redis has answered", false, 0},
+		{319 * time.Millisecond, "not acquired: timed out after 5s, before Redis has answered", false, 320 * time.Millisecond},
+		{320 * time.Millisecond, "timed out after 5s; no answer from Redis", true, 320 * time.Millisecond},
+		{100 * time.Millisecond, "timed out after 5s; no answer from Redis", true, 0},
 	} {
-		err := timedOut(5*time.Second, c.waited)
+		err := timedOut(5*time.Second, c.waited, c.grace)
 		if err.Error() != c.want || errors.Is(err, ErrUnreachable) != c.away || errors.Is(err, ErrNotAcquired) == c.away {
 			t.Error(err)
 		}
-		var seen snapshot
+		seen := snapshot{grace: c.grace}
 		caller := interrupted(t.Context(), context.DeadlineExceeded, ErrNotAcquired, 5*time.Second, c.waited, &seen, time.Now())
 		if caller.Error() != c.want {
 			t.Error(caller)
@@ -223,6 +231,7 @@ func (a *answer[T]) Send(protocol.Dispatch)                               {}
 
 func (g *granting) NewID() protocol.HoldID                                     { return g.c.newID() }
 func (g *granting) Ready(context.Context) error                                { return nil }
+func (g *granting) Prepare()                                                   {}
 func (g *granting) Enter(*protocol.Acquire) protocol.Request[protocol.Entered] { return g.entered }
 func (g *granting) Release(string, int) protocol.Task                          { return g.kept }
 func (g *granting) Renew(string, time.Duration) protocol.Task                  { g.renewals.Add(1); return g.kept }

@@ -139,7 +139,7 @@ func (l *Lease) Name() string {
 	return l.of.lockName()
 }
 
-// String says which lease it is, for people: the lock, the hold, and whether the lease has ended.
+// String names the lock and the hold, and says whether the lease has ended.
 func (l *Lease) String() string {
 	if l.none() {
 		return "no lease"
@@ -311,8 +311,8 @@ func (l *Lease) endLocked(err error) {
 
 // Extend makes the lease last for at least d from now, within the bounds of WithLease; it never shortens
 // it. The error matches ErrLeaseLost and its cause, ErrUnlocked, ErrNotHeld, or ErrClosed;
-// ErrInvalidArgument, if d is out of bounds; ErrUnreachable (no answer within the command time-out),
-// ctx.Err() or ErrRefused: the deadline is the same, but Redis may keep it longer.
+// ErrInvalidArgument, if d is out of bounds; ErrUnreachable, ctx.Err() or ErrRefused: the deadline is the
+// same, but Redis may keep it longer.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if l.none() {
 		return errNoLease

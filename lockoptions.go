@@ -70,7 +70,7 @@ type ElectionOption interface{ optionOfNewElection(c *lockConfig) }
 // OnceOption is [WithMaxHold].
 type OnceOption interface{ optionOfNewOnce(c *lockConfig) }
 
-// CronJobOption is [WithTakeover], [WithRetention], [WithLeastInterval] or [WithMaxHold].
+// CronJobOption is [WithTakeover], [WithRetention], [WithLeastInterval], [WithMaxHold].
 type CronJobOption interface{ optionOfNewCronJob(c *cronConfig) }
 
 // DoubleBarrierOption configures a [DoubleBarrier]. There is none yet.

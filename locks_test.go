@@ -101,7 +101,7 @@ func TestLocksFindsEachType(t *testing.T) {
 				<-going
 				runs, ran := make(chan string, 1), make(chan error, 1)
 				go func() {
-					_, err := c.NewCronJob("find job").Do(bg, time.Now(), func(ctx context.Context) error {
+					_, err := c.NewCronJob("find job").Do(bg, time.Now().Truncate(time.Second), func(ctx context.Context) error {
 						lease, _ := rlock.LeaseFrom(ctx)
 						runs <- lease.HoldID()
 						<-ended

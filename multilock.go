@@ -486,3 +486,13 @@ func each(leases []*Lease, do func(*Lease) error) error {
 	wg.Wait()
 	return errors.Join(errs...)
 }
+
+// grace is the longest of its members.
+func (m *MultiLock) grace() (grace time.Duration) {
+	for _, l := range m.members {
+		if l, ok := l.(hasCore); ok {
+			grace = max(grace, l.cored().grace())
+		}
+	}
+	return grace
+}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -37,10 +38,11 @@ type round struct {
 	// blocked is the member that was not free while others were held, or -1. The next
 	// rounds wait for it first and only try the others, this many times.
 	blocked, left int
-	reported      error                   // to an Observer; see together
-	restarts      int                     // after a member was lost
-	keepers       sync.WaitGroup          // see add
-	closed        context.CancelCauseFunc // ends the waiting
+	reported      error                     // to an Observer; see together
+	restarts      int                       // after a member was lost
+	keepers       sync.WaitGroup            // see add
+	closed        context.CancelCauseFunc   // ends the waiting
+	over          atomic.Pointer[time.Time] // when the caller's context has ended; nil: that was not seen
 }
 
 // errAgain has run give back what is held, and start over.
@@ -142,6 +144,7 @@ func (r *round) take(ctx context.Context, wait bool) error {
 	// If the client of a member that is held shuts down while another member is
 	// waited for, the waiting ends: the Shutdown waits for what is held.
 	caller := ctx
+	defer context.AfterFunc(caller, func() { now := time.Now(); r.over.Store(&now) })()
 	ctx, r.closed = context.WithCancelCause(seam.InGroup(ctx))
 	defer r.closed(nil)
 	holding, cancel := context.WithCancel(ctx)
@@ -322,7 +325,7 @@ func (r *round) complete(ctx context.Context, wait bool) error {
 	case ctx.Err() != nil:
 		return endOf(ctx)
 	case bounded.Err() != nil:
-		return timedOut(r.given.wait, time.Since(began))
+		return timedOut(r.given.wait, time.Since(began), r.m.grace())
 	case !errors.Is(err, ErrLeaseLost) && !worthRepeating(err):
 		return err
 	case wait && r.restarts < multiRestarts:
@@ -345,7 +348,7 @@ func (r *round) bound(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // undo gives back what was taken. It waits for that, but only for a short time; then the
-// background finishes it.
+// background finishes it. A member that the end of the wait has stopped may have waited so already.
 func (r *round) undo(ctx context.Context) {
 	if len(r.leases) == 0 {
 		return
@@ -361,7 +364,14 @@ func (r *round) undo(ctx context.Context) {
 		wg.Wait()
 		close(done)
 	}()
-	grace := time.NewTimer(protocol.GiveUpGrace)
+	over := overSince(ctx, 0)
+	if !r.end.IsZero() && r.end.Before(over) {
+		over = r.end
+	}
+	if at := r.over.Load(); at != nil {
+		over = *at
+	}
+	grace := time.NewTimer(protocol.GiveUpGrace - time.Since(over))
 	defer grace.Stop()
 	select {
 	case <-done:

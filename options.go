@@ -19,7 +19,7 @@ import (
 // Defaults of the options, and bounds. Lengths are in bytes.
 const (
 	DefaultWatchdogLease   = 30 * time.Second // Redisson's: outlasts a slow failover
-	DefaultCommandTimeout  = 3 * time.Second  // Redisson's time-out of a reply
+	DefaultCommandTimeout  = 3 * time.Second  // Redisson's timeout of a reply
 	DefaultUnlockTimeout   = 3 * time.Second
 	DefaultLongestPoll     = 5 * time.Second
 	DefaultWaiterLease     = 10 * time.Second       // tolerates a lost command; Redisson's is five minutes
@@ -143,7 +143,7 @@ func (c *config) validate() error {
 		return invalid("WithDrift(%v, %v) leaves too little of WithWatchdogLease(%v) to renew in", c.driftFactor, c.driftFloor, c.watchdogLease)
 	}
 	if c.acks < 0 || c.acks > 0 && (c.ackTimeout < time.Millisecond || c.ackTimeout > MaxLease) {
-		return invalid("WithReplicaAck(%d, %v): the number must not be negative, and the time-out between 1ms and %v", c.acks, c.ackTimeout, MaxLease)
+		return invalid("WithReplicaAck(%d, %v): the number must not be negative, and the timeout between 1ms and %v", c.acks, c.ackTimeout, MaxLease)
 	}
 	if c.quarantined && (c.longest < c.watchdogLease || c.longest > MaxLease) {
 		return invalid("WithFailoverQuarantine(%v): must be between the watchdog lease, %v, and %v", c.longest, c.watchdogLease, MaxLease)
@@ -193,7 +193,7 @@ func (c *config) validateFor(rdb redis.UniversalClient) error {
 		}
 	}
 	if c.acks > 0 && readTimeout > 0 && c.ackTimeout >= readTimeout {
-		return invalid("WithReplicaAck(%d, %v): the time-out must be shorter than the ReadTimeout of the go-redis client, %v", c.acks, c.ackTimeout, readTimeout)
+		return invalid("WithReplicaAck(%d, %v): the timeout must be shorter than the ReadTimeout of the go-redis client, %v", c.acks, c.ackTimeout, readTimeout)
 	}
 	return nil
 }
@@ -250,8 +250,8 @@ func WithDrift(factor float64, floor time.Duration) Option {
 // brace in it must begin a hash tag, such as {app}.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithReplicaAck makes each lease count only when n replicas have confirmed it within the time-out,
-// which must be shorter than the read time-out of go-redis and is added to WithCommandTimeout. With too
+// WithReplicaAck makes each lease count only when n replicas have confirmed it within the timeout,
+// which must be shorter than the read timeout of go-redis and is added to WithCommandTimeout. With too
 // few, an acquire fails with ErrNotAcquired, a renewal does not move the deadline, and Extend fails with
 // ErrUnreachable. A hold survives a failover to a replica that confirmed. rdb must be a *redis.Client or
 // *redis.ClusterClient. The default is 0. Details: https://go-rlock.github.io/rlock/latest/failover/

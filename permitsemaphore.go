@@ -60,23 +60,25 @@ func (s *PermitSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error
 	return changeOnce(ctx, coreOf(s), checkCount("TrySetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.counter.Change(op, protocol.TrySetPermits, n) }, nil)
 }
 
-// AddPermits adds n permits, or takes -n away, as SetPermits does, up to MaxPermits either way. After an
-// error nothing is added.
+// AddPermits adds n permits, or takes -n away; or neither, after an error.
 func (s *PermitSemaphore) AddPermits(ctx context.Context, n int) error {
 	_, err := changeOnce(ctx, coreOf(s), checkAdded(n), func(op protocol.Op) protocol.Request[bool] { return s.counter.Change(op, protocol.AddPermits, n) },
 		func(op protocol.Op) protocol.Task { return s.counter.Undo(op) })
 	return err
 }
 
-// SetPermits sets the number of permits, from 1 to MaxPermits, and ends no lease: fewer may be free than
-// none. Without an answer that is unknown.
+// SetPermits sets the number of permits, as TrySetPermits. It ends no lease.
 func (s *PermitSemaphore) SetPermits(ctx context.Context, n int) error {
 	_, err := changeOnce(ctx, coreOf(s), checkCount("SetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.counter.Change(op, protocol.SetPermits, n) }, nil)
 	return err
 }
 
-// Available returns how many permits are free: 0 if no number is set, negative if SetPermits or
-// AddPermits removed more than were free.
+// Delete is that of a [Semaphore]. Leases of its permits are lost: ErrRemoved.
+func (s *PermitSemaphore) Delete(ctx context.Context) (bool, error) {
+	return changeOnce(ctx, coreOf(s), nil, func(op protocol.Op) protocol.Request[bool] { return s.counter.Delete(op) }, nil)
+}
+
+// Available returns how many permits are free, maybe fewer than none.
 func (s *PermitSemaphore) Available(ctx context.Context) (int, error) {
 	c, err := s.count(ctx, false)
 	return c.Free, err
@@ -115,7 +117,7 @@ func (s *PermitSemaphore) State(ctx context.Context) (PermitState, error) {
 		state.Permits += h.N
 		holders = append(holders, Holder{HoldID: protocol.PermitHoldID(h.HoldID, l.c.id)})
 	}
-	l.nameHolders(holders)
+	l.nameHolders(holders, protocol.GiveUpGrace)
 	for i, h := range c.Held {
 		state.Holders = append(state.Holders, PermitHolder{holders[i].HoldID, h.N, h.Rest, holders[i].Process})
 	}

@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/pubsub"
@@ -32,6 +33,6 @@ func newLines(c *Client) *wait.Lines[snapshot] {
 	return wait.New(wait.Config[snapshot]{
 		Env: &c.env, Timeline: &c.timeline, Wire: c.wire, Running: &c.running, Closing: c.closing, Closed: ErrClosed, Seed: c.seed,
 		LongestPoll: c.cfg.longestPoll, GlanceWithin: c.cfg.commandTimeout, LongestOutage: c.cfg.watchdogLease,
-		Keep: keepListening, MostKept: mostKept, Snapshot: busySnapshot, Transient: worthRepeating,
+		Keep: cmp.Or(c.env.Keep, keepListening), MostKept: mostKept, Snapshot: busySnapshot, Transient: worthRepeating,
 	})
 }

@@ -36,23 +36,37 @@ func TestPagesShowTheExamples(t *testing.T) {
 	}
 }
 
-// Each block of Go in README.md and in docs is a whole file, and compiles as it stands; or it stands, but for
-// its indentation, in the file of the tree that the line above it names, as a comment.
+// Each block of Go in README.md, in docs and in the README of another module is a whole file, and compiles as it stands; or it
+// stands in a file of the tree that is compiled: the one that the line above names, as a comment, or the examples of the README's
+// module, which cannot be imported here.
 func TestCodeInTheDocumentsCompiles(t *testing.T) {
 	t.Parallel()
-	pages, err := filepath.Glob("docs/*.md")
-	if err != nil || len(pages) == 0 {
-		t.Fatal(pages, err)
+	var pages []string
+	for _, pattern := range []string{"README.md", "docs/*.md", "*/README.md", "adapters/*/README.md", "cmd/*/README.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatal(pattern, found, err)
+		}
+		pages = append(pages, found...)
 	}
-	block := regexp.MustCompile("(?ms)^(?:<!-- (\\S+) -->\n)?```go *\n(.*?)^```")
+	block := regexp.MustCompile("(?ms)^(?:<!-- (\\S+) -->\n)?```go(?: title=\"[^\"\n]*\")?\n(.*?)^```$")
 	// The type checker finds what the compiler does not accept. To run the compiler for each block took four times as
 	// long as all else that this package's tests compute.
 	set, files, imports := token.NewFileSet(), []*ast.File{}, map[string]bool{}
-	for _, page := range append(pages, "README.md") {
-		for i, code := range block.FindAllStringSubmatch(readText(t, page), -1) {
-			if file := code[1]; file != "" {
-				if !strings.Contains(dedented(readText(t, file)), "\n"+dedented(code[2])) {
-					t.Errorf("%s, Go block %d is not in %s:\n%s", page, i+1, file, code[2])
+	for _, page := range pages {
+		text := readText(t, page)
+		blocks := block.FindAllStringSubmatch(text, -1)
+		if n := strings.Count(text, "```go"); n != len(blocks) {
+			t.Errorf("%s has %d blocks of Go, of which %d can be read", page, n, len(blocks))
+		}
+		for i, code := range blocks {
+			stored := code[1]
+			if dir := filepath.Dir(page); stored == "" && dir != "." && dir != "docs" {
+				stored = filepath.Join(dir, "example_test.go")
+			}
+			if stored != "" {
+				if source := readText(t, stored); filepath.Ext(stored) != ".go" || strings.Contains(source, "//go:build") || !stands(code[2], source) {
+					t.Errorf("%s, Go block %d is not in %s, or that is not compiled:\n%s", page, i+1, stored, code[2])
 				}
 				continue
 			}
@@ -80,10 +94,52 @@ func TestCodeInTheDocumentsCompiles(t *testing.T) {
 	}
 }
 
-func dedented(text string) string {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = strings.TrimSpace(lines[i])
+var importLine = regexp.MustCompile(`(?m)^import (\w+ ".*")$`)
+
+// stands reports whether the lines of a block are lines of a file, but for the space in them. Between lines of three points, and
+// after an import, others may come, but the order is that of the file.
+func stands(block, file string) bool {
+	rest := words(file)
+	for part := range strings.SplitSeq(words(importLine.ReplaceAllString(block, "$1\n...")), "\n...\n") {
+		_, after, ok := strings.Cut(rest, "\n"+strings.Trim(part, "\n")+"\n")
+		if !ok {
+			return false
+		}
+		rest = "\n" + after
 	}
-	return strings.Join(lines, "\n")
+	return true
+}
+
+// words returns a text without the space around its lines, their words and empty lines.
+func words(text string) string {
+	lines := []string{""}
+	for line := range strings.SplitSeq(text, "\n") {
+		if fields := strings.Fields(line); len(fields) > 0 {
+			lines = append(lines, strings.Join(fields, " "))
+		}
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// What is between points is in its order, and whole.
+func TestBlocksStandInFiles(t *testing.T) {
+	t.Parallel()
+	const file = "package p\n\nimport (\n\tx \"a/x\"\n)\n\nfunc f() {\n\ta := x.A()\n\n\tb := 1   // one\n\tc(a, b)\n}\n"
+	for block, want := range map[string]bool{
+		"a := x.A()\nb := 1 // one\n":              true,
+		"import x \"a/x\"\n\na := x.A()\n":         true,
+		"import x \"a/y\"\n\na := x.A()\n":         false,
+		"a := x.A()\n...\nc(a, b)\n":               true,
+		"\ta := x.A()\n\t...\n":                    false, // there is nothing after it
+		"c(a, b)\n...\na := x.A()\n":               false,
+		"a := x.A()\nc(a, b)\n":                    false,
+		"a := x.A() b := 1 // one\n":               false,
+		"b := 1\n":                                 false,
+		"a := x.A()\n...\na := x.A()\nb := 1\n":    false,
+		"func f() {\n...\nb := 1 // one\n...\n}\n": true,
+	} {
+		if got := stands(block, file); got != want {
+			t.Errorf("%q: %v", block, got)
+		}
+	}
 }

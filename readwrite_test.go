@@ -300,6 +300,7 @@ func TestShutdownReleasesBothSides(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		locktest.MustBeEmpty(t, rdb)
+		// A waiter whose request to leave had no answer in time leaves later, or when its place has expired.
+		locktest.Eventually(t, "nothing is left", func() bool { return len(locktest.Keys(t, rdb)) == 0 })
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/quorum"
 	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/visible"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -33,6 +34,7 @@ type snapshot struct {
 	// pendingSince is when a look was sent that is not answered; zero: none. The other fields are those of the
 	// look before it then.
 	pendingSince time.Time
+	grace        time.Duration // see core.grace
 }
 
 // note is a text for an error, and the number for its #.
@@ -131,13 +133,14 @@ func busySnapshot(e *protocol.Entered, now time.Time) snapshot {
 // of a second.
 const recent = time.Second
 
-// settle decides whether Redis counts as unreachable after an unanswered look: if it was silent for
-// protocol.GiveUpGrace, its last answer is not recent, and it has not answered the request that gives the acquire up
-// either. An error of an earlier look says more, and stays.
-func (s *snapshot) settle(now time.Time, answered bool) {
+// settle decides whether Redis counts as unreachable after an unanswered look: if it was silent for the grace, its last
+// answer is not recent, and it has not answered the request that gives the acquire up either. An error of an earlier
+// look says more, and stays.
+func (s *snapshot) settle(now time.Time, answered bool, grace time.Duration) {
+	s.grace = grace
 	unknown := s.err == nil || errors.Is(s.err, ErrRefused)
 	silent := now.Sub(s.pendingSince)
-	if unknown && !s.pendingSince.IsZero() && !answered && silent >= protocol.GiveUpGrace && now.Sub(s.at) >= recent {
+	if unknown && !s.pendingSince.IsZero() && !answered && silent >= grace && now.Sub(s.at) >= recent {
 		s.err = fmt.Errorf("%w for %v", ErrUnreachable, wire.Rounded(silent))
 	}
 	s.pendingSince = time.Time{}
@@ -166,7 +169,7 @@ func (s *snapshot) text(now time.Time) string {
 
 // holders says who held the lock.
 func (s *snapshot) holders(now time.Time) string {
-	who, holder := "held by another", s.holder
+	who, holder := "held by another", visible.Text(s.holder)
 	switch {
 	case s.own:
 		holder = "this client (" + holder + ")"
@@ -217,18 +220,6 @@ func (s *snapshot) why(what, sentinel error, now time.Time) error {
 	return what
 }
 
-// cutShort is the error of a request that has failed and is not repeated. If the end of ctx has cut it off, the error
-// also says whether Redis was silent since it began.
-func cutShort(ctx context.Context, err, last error, ofQuorum bool, began, now time.Time) error {
-	if ctx.Err() == nil || !wire.Ended(err) {
-		return err
-	}
-	s := snapshot{pendingSince: began}
-	s.noteFailure(err, last, ofQuorum, 0)
-	s.settle(now, false)
-	return s.why(endOf(ctx), nil, now)
-}
-
 // endOf is why a context has ended, with the cause if it has one of its own.
 func endOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
@@ -238,10 +229,23 @@ func endOf(ctx context.Context) error {
 	return because(err, cause)
 }
 
+// overSince is when a context has ended, as far as it says so; otherwise before now by as long as its end may not have been
+// seen.
+func overSince(ctx context.Context, unseen time.Duration) time.Time {
+	now := time.Now()
+	if at, has := ctx.Deadline(); has && at.Before(now) {
+		return at
+	}
+	return now.Add(-unseen)
+}
+
 // worthRepeating reports whether Lock continues after err: Redis may come back, as after
-// a failover. Lock continues for as long as a watchdog lease.
+// a failover, and so may the nodes of a quorum, whatever single ones say. Lock continues for as long as a watchdog lease.
 func worthRepeating(err error) bool {
-	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrRefused) && wire.Transient(err)
+	if errors.Is(err, ErrNoQuorum) {
+		return errors.Is(err, ErrUnreachable)
+	}
+	return noAnswer(err) && wire.Transient(err)
 }
 
 // noAnswer reports whether err says that Redis could not be reached, or has refused the request.
@@ -263,7 +267,7 @@ func interrupted(caller context.Context, err, sentinel error, limit, waited time
 		return last.why(endOf(caller), sentinel, now)
 	case stopped && !worthRepeating(err) && (sentinel != nil || limit > 0):
 		if last.err == nil && !last.explains() {
-			return timedOut(limit, waited)
+			return timedOut(limit, waited, last.grace)
 		}
 		return last.why(fmt.Errorf("timed out after %v", wire.Rounded(limit)), ErrNotAcquired, now)
 	case err == ErrNotAcquired && last.explains():
@@ -273,10 +277,10 @@ func interrupted(caller context.Context, err, sentinel error, limit, waited time
 }
 
 // timedOut is the error of a wait of at most limit in which Redis did not answer. Redis counts as unreachable only if
-// the call has waited for protocol.GiveUpGrace, as in settle.
-func timedOut(limit, waited time.Duration) error {
+// the call has waited for the grace, as in settle.
+func timedOut(limit, waited, grace time.Duration) error {
 	limit = wire.Rounded(limit)
-	if waited < protocol.GiveUpGrace {
+	if waited < max(grace, protocol.GiveUpGrace) {
 		return fmt.Errorf("%w: timed out after %v, before Redis has answered", ErrNotAcquired, limit)
 	}
 	return fmt.Errorf("timed out after %v; %w", limit, ErrUnreachable)
@@ -292,7 +296,7 @@ func unanswered(err error) error {
 }
 
 // untilOrSoon is the time until limit, but at least a moment: a release is sent even if waiting for other operations
-// has used up its time-out.
+// has used up its timeout.
 func untilOrSoon(limit time.Time) time.Duration { return max(time.Until(limit), time.Millisecond) }
 
 // errGone is why a release is not confirmed that may have ended its hold: nothing is left of it.
@@ -324,7 +328,7 @@ func (s *settled) hasResult() bool { return s.failed == nil }
 func settledBy(e *protocol.Entered) *settled {
 	if e.Failed {
 		// With the rest of a ms, which the reply leaves out.
-		return &settled{failed: errors.New(e.Result), ago: e.Ago + time.Millisecond}
+		return &settled{failed: errors.New(visible.Text(e.Result)), ago: e.Ago + time.Millisecond}
 	}
 	return &settled{result: []byte(e.Result)}
 }

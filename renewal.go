@@ -16,7 +16,7 @@ import (
 var _ timers.Task = (*hold)(nil)
 
 // extra is what a few holds need of the watchdog beside renewals: a holder listens for requests to release
-// (revocation.go), others have its handle (handle.go), a fixed lease is guarded (below). The guard of the hold guards
+// (revocation.go), a fixed lease is guarded (below). The guard of the hold guards
 // it.
 type extra interface {
 	// nextLocked is when the watchdog has to send something for it; zero: there is nothing to send.
@@ -120,7 +120,7 @@ func (h *hold) Due(now clock.Instant, slack time.Duration) (do timers.Do, next c
 		return timers.Do{}, 0
 	}
 	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
-		do.Task = h.renewalLocked(h.core.c.cfg.watchdogLease)
+		do.Task = h.core.proto.Renew(h.id(), h.core.c.cfg.watchdogLease)
 		if h.attempts > 0 {
 			// No answer yet to the last one, which may hang for as long as
 			// go-redis waits: perhaps another node has the slot by now.
@@ -171,9 +171,8 @@ func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[pro
 	case err != nil:
 		h.retryLocked(now, err, r.Err == nil || !wire.Transient(r.Err))
 	case r.Outcome != protocol.Done:
-		if h.missedLocked(now, r.Outcome); h.state != held {
-			return 0
-		}
+		h.loseLocked(now, absence(r.Outcome))
+		return 0
 	default:
 		h.confirmLocked(sent, h.core.c.cfg.watchdogLease)
 		h.doubtLocked(r.Doubt)
@@ -181,29 +180,8 @@ func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[pro
 	return h.nextLocked()
 }
 
-// missedLocked is called when a request has not found the hold.
-func (h *hold) missedLocked(now clock.Instant, k protocol.Kept) {
-	if h.rare == nil || h.missed == nil || !h.missed(now, k) {
-		h.loseLocked(now, absence(k))
-	}
-}
-
-// renewalLocked is the request to renew the hold; with a lease of 0, to look.
-func (h *hold) renewalLocked(lease time.Duration) protocol.Task {
-	if h.rare != nil && h.renew != nil {
-		return h.renew(lease)
-	}
-	return h.core.proto.Renew(h.id(), lease)
-}
-
-func (h *hold) renewal(lease time.Duration) protocol.Task {
-	h.lock()
-	defer h.unlock()
-	return h.renewalLocked(lease)
-}
-
 // guarded is a fixed lease that the watchdog restores. When Redisson
-// renews one hold of a shared lock, it cuts the TTL of the lock to its watchdog time-out:
+// renews one hold of a shared lock, it cuts the TTL of the lock to its watchdog timeout:
 // the longer leases of others would end with it if it died then. The watchdog restores
 // them each third of a watchdog lease, assuming that Redisson's is as long.
 type guarded struct{ periodic }
@@ -230,7 +208,7 @@ func (g *guarded) nextLocked() clock.Instant {
 
 func (g *guarded) dueLocked(now clock.Instant) protocol.Task {
 	g.next = now.Add(g.h.core.c.cfg.watchdogLease / 3)
-	return g.h.renewalLocked(0)
+	return g.h.core.proto.Renew(g.h.id(), 0)
 }
 
 // doubtLocked logs, once, that a hold goes on although it may have been lost meanwhile.
@@ -285,13 +263,13 @@ func (h *hold) Drain() {
 
 func (h *hold) askNow() {
 	c := h.core.c
-	r := h.renewal(0).Do(c.wire.Context(), c.cfg.commandTimeout)
+	r := h.core.proto.Renew(h.id(), 0).Do(c.wire.Context(), c.cfg.commandTimeout)
 	h.lock()
 	defer h.unlock()
 	now := c.now()
 	h.checkLocked(now)
 	if r.Err == nil && r.TooFew == nil && r.Outcome != protocol.Done && h.state == held {
-		h.missedLocked(now, r.Outcome)
+		h.loseLocked(now, absence(r.Outcome))
 	}
 	if h.state == held {
 		c.watchdog.Move(&h.Entry, h.nextLocked())
@@ -321,11 +299,7 @@ func (h *hold) tellLoss(now clock.Instant, cause error) {
 			events.lost(o.ctx, e)
 		}
 		attrs := []any{"lock.name", e.Lock, "lock.hold_id", e.HoldID, "fence", e.Token}
-		if errors.Is(e.Cause, ErrAdopted) { // as its holder has wanted
-			events.Logger.Info("rlock: hold adopted by another client", attrs...)
-			return
-		}
-		events.Logger.Warn("rlock: lease lost", append(attrs, "cause", e.Cause)...)
+		h.core.c.watchdog.losses.log(attrs, e.Cause)
 	})
 }
 
@@ -374,11 +348,10 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	}
 	c := h.core.c
 	began, sent := c.env.Clock.Now(), h.noteRequest(d)
-	r := h.renewal(d).Do(c.events.about(ctx, h.core), c.cfg.commandTimeout)
-	h.reconsider(&r)
+	r := h.core.proto.Renew(h.id(), d).Do(c.events.about(ctx, h.core), c.cfg.commandTimeout)
 	err := confirmed(&r, ErrUnreachable)
 	if err != nil { // before the guard is locked: the Err of a context may lock it too
-		err = cutShort(ctx, err, r.Last, r.OfQuorum, began, c.env.Clock.Now())
+		err = h.core.cutShort(ctx, err, r.Last, r.OfQuorum, began)
 	}
 	h.lock()
 	defer h.unlock()

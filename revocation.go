@@ -169,7 +169,7 @@ func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
 	defer l.c.end()
 	began := l.c.env.Clock.Now()
 	if err := requests.Ready(ctx); err != nil {
-		return false, l.error(cutShort(ctx, err, nil, false, began, l.c.env.Clock.Now()))
+		return false, l.error(l.cutShort(ctx, err, nil, false, began))
 	}
 	// First who they are: a request that does not name them could reach the next ones.
 	s, err := ask(ctx, l, func() protocol.Request[protocol.State] { return l.proto.Inspect() })

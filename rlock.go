@@ -27,12 +27,12 @@ type Locker interface {
 	// with its lease. Details: https://go-rlock.github.io/rlock/latest/locks/#when-an-acquire-fails
 	Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error)
 	// TryLock takes the lock if it is free, or if ctx descends from its hold, and does not wait for another holder.
-	// Errors are those of Lock; for Redis it waits only the command time-out, to which WithReplicaAck adds its own.
+	// Errors are those of Lock; for Redis it waits only the command timeout, to which WithReplicaAck adds its own.
 	TryLock(ctx context.Context, opts ...TryOption) (*Lease, error)
 }
 
 // Inspector looks at a lock, and frees it for an operator, without a lease. The context and the command
-// time-out bound that, and all else that only looks. Errors match ErrUnreachable, ErrNoQuorum,
+// timeout bound that, and all else that only looks. Errors match ErrUnreachable, ErrNoQuorum,
 // ErrRefused, ctx.Err(), ErrClosed or ErrInvalidArgument.
 type Inspector interface {
 	State(ctx context.Context) (State, error)   // who holds the lock, as Redis shows it now

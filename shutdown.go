@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/timers"
@@ -55,16 +56,21 @@ func (c *Client) Shutdown(ctx context.Context) error {
 // sayGoodbye deletes what says in Redis who the client is, if it holds nothing any more; otherwise that goes
 // with the leases. What others have there of the kind goes in any case: they may not get there again.
 func (c *Client) sayGoodbye(ctx context.Context, released bool) {
+	ctx, cancel := withGrace(ctx)
+	defer cancel()
 	var own sync.WaitGroup
 	if released {
 		own.Go(func() { c.presence.TakeBack(ctx) })
-	} else {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), protocol.GiveUpGrace)
-		defer cancel()
 	}
 	c.guests.Leave(ctx)
 	own.Wait()
+}
+
+// withGrace returns a context that ends protocol.GiveUpGrace after ctx: also one that has ended leaves time to clean up.
+func withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(protocol.GiveUpGrace, cancel) })
+	return longer, func() { stop(); cancel() }
 }
 
 // released waits until nothing is held, no call is under way, and no clean-up is
@@ -122,7 +128,7 @@ func unreleased(left []timers.Task) string {
 	return strings.Join(what, "; ")
 }
 
-// Close is Shutdown bounded by the unlock time-out.
+// Close is Shutdown bounded by the unlock timeout.
 func (c *Client) Close() error {
 	if !c.made() {
 		return fmt.Errorf("rlock: %w", errNoClient)

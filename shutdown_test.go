@@ -703,3 +703,42 @@ func TestShutdownBesideALossStopsLateCopies(t *testing.T) {
 		}
 	})
 }
+
+// A Shutdown whose context has ended, or ends meanwhile, still takes back what says who the client is, if nothing is
+// held.
+func TestShutdownWithAnEndedContextTakesTheNameOfTheClientBack(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	rdb, proxy := b.Client(t), faultproxy.New(t, b.Addr)
+	names := func() int { return len(rdb.Keys(bg, "*rlock:client:*").Val()) }
+	for what, end := range map[string]func(cancel func()){
+		"ended": func(cancel func()) { cancel() },
+		"ends": func(cancel func()) {
+			proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+				if cmd.Name == "del" {
+					cancel()
+				}
+				return faultproxy.Pass
+			})
+		},
+	} {
+		took := false
+		for n := 0; n < 10 && !took; n++ { // a busy machine may not send it in time
+			rdb.FlushAll(bg)
+			c := b.Behind(proxy).NewClient(t)
+			lease := locktest.MustLock(t, c.NewLock("a"))
+			locktest.Eventually(t, "it has said who it is", func() bool { return names() > 0 })
+			locktest.MustUnlock(t, lease)
+			ctx, cancel := context.WithCancel(bg)
+			end(cancel)
+			if err := c.Shutdown(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			proxy.Handle(nil)
+			took = names() == 0
+		}
+		if !took {
+			t.Errorf("%s: the name of the client is left", what)
+		}
+	}
+}

@@ -210,7 +210,7 @@ func TestSpinWaiterLooksWhenTheLeaseOfADeadHolderIsOver(t *testing.T) {
 		rdb := b.Client(t)
 		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewSpinLock("a", rlock.WithBackoff(rlock.ConstantBackoff(locktest.Patient)))
 		start := time.Now()
-		rdb.HSet(bg, "a", "dead:1", 1)
+		rdb.HSet(bg, "a", redistest.HoldID("dead:1"), 1)
 		rdb.PExpire(bg, "a", 300*time.Millisecond)
 		locktest.MustUnlock(t, locktest.MustLock(t, l))
 		if took := time.Since(start); took < 250*time.Millisecond || took > locktest.Patience {

@@ -90,7 +90,7 @@ func (c *Client) lateRenewals() (late int, first time.Duration, why error) {
 
 // Ping is for a readiness probe. It returns nil if the server, or each master of a cluster, would grant
 // a free lock now, and no renewal of this client is late. Otherwise the error is that of an acquire or a
-// renewal. It returns within the command time-out. Of a RedLock, ask each client.
+// renewal. It returns within the command timeout. Of a RedLock, ask each client.
 func (c *Client) Ping(ctx context.Context) error {
 	if err := c.enter(ctx); err != nil {
 		return &Error{Err: err}

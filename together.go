@@ -65,7 +65,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	r.reported = err
 	if err == nil && !done {
 		if !wait {
-			cores[0].nameHolder(&attempts[0].Snapshot)
+			cores[0].nameHolder(&attempts[0].Snapshot, protocol.GiveUpGrace)
 		}
 		attempts[0].Snapshot.forCaller(c.id, 0, cores[0].toEnterAgain)
 		r.reported = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].Snapshot.text(c.env.Clock.Now()))
@@ -99,7 +99,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 	first.noteLook()
 	if err := first.core.proto.Ready(bounded); err != nil {
 		first.noteAnswer(&protocol.Result[protocol.Entered]{Err: err}, false)
-		first.Snapshot.settle(c.env.Clock.Now(), false)
+		first.core.settle(&first.Snapshot, false)
 		return false, first.interrupted(ctx, err)
 	}
 	sent := c.now()
@@ -107,7 +107,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 	first.noteAnswer(&ans, true)
 	err = ans.Err
 	if err != nil {
-		first.Snapshot.settle(c.env.Clock.Now(), false)
+		first.core.settle(&first.Snapshot, false)
 	}
 	granted := ans.Err == nil && ans.Outcome.Verdict == protocol.Granted
 	for _, a := range attempts {

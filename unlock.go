@@ -64,8 +64,6 @@ type unlocking struct {
 	traceTime  time.Duration // see finish
 	finishes   bool          // task is that of a finish
 	tombstone  bool          // the release of h leaves a tombstone
-	hasHandle  bool          // others know the handle of h
-	lateCopies bool          // a copy of the acquire may still arrive
 }
 
 // beginUnlock ends a lease of the hold, in this process.
@@ -82,11 +80,7 @@ func (h *hold) beginUnlock(l *Lease, called clock.Instant, alone bool) unlocking
 		d.err = h.causeLocked()
 		if d.rest == 0 && h.state == over && mayBeLeft(d.err) {
 			// The holder has left: there is no need to let the lease run out.
-			task := h.releaseLocked(d.id, 0)
-			if d.hasHandle { // a client that has adopted the hold waits for its tombstone
-				task = h.core.proto.Abandon(d.id, true)
-			}
-			c.cleanUp(h.core.id(), task, c.now(), h.untilLocked(), nil)
+			c.cleanUp(h.core.id(), h.releaseLocked(d.id, 0), c.now(), h.untilLocked(), nil)
 		}
 		return d
 	case d.rest > 0:
@@ -103,7 +97,7 @@ func (h *hold) beginUnlock(l *Lease, called clock.Instant, alone bool) unlocking
 
 // unlockingLocked returns an unlocking with a copy of what it needs of the hold.
 func (h *hold) unlockingLocked() unlocking {
-	d := unlocking{h: h, id: h.id(), tombstone: h.leavesTombstoneLocked(), hasHandle: h.hasHandleLocked(), lateCopies: h.lateCopies}
+	d := unlocking{h: h, id: h.id(), tombstone: h.lateCopies}
 	if h.rare != nil {
 		d.batch, d.inRow = h.batch, h.inRow
 	}
@@ -122,15 +116,11 @@ func (d *unlocking) end() {
 
 // releaseLocked is the task that lowers the count of the hold to n. With 0 it also stops late copies of the acquire.
 func (h *hold) releaseLocked(id string, n int) protocol.Task {
-	if n == 0 && h.leavesTombstoneLocked() {
+	if n == 0 && h.lateCopies {
 		return h.core.proto.Abandon(id, true)
 	}
 	return h.core.proto.Release(id, n)
 }
-
-// leavesTombstoneLocked reports whether the last release leaves a tombstone. If others may adopt the hold, it leaves
-// none: a tombstone would hide an adoption. See released.
-func (h *hold) leavesTombstoneLocked() bool { return h.lateCopies && !h.hasHandleLocked() }
 
 func (d *unlocking) send(ctx context.Context, limit time.Time) error {
 	if d.task == nil {
@@ -172,24 +162,12 @@ func (d *unlocking) released(r *protocol.Result[protocol.Kept]) error {
 	if protocol.Takes(h.core.proto) == 0 || r.Heard == 0 { // otherwise the message of the release wakes them
 		c.lines.Wake(h.core.id())
 	}
-	d.reconsider(r)
 	switch {
 	case r.Err != nil:
-		if d.hasHandle && !d.finishes { // an adoption may be given up, which gives the hold back
-			d.task = h.core.proto.Abandon(d.id, true)
-		}
 		d.cleanUp(d.task)
 		return because(ErrUnconfirmed, unanswered(r.Err))
 	case r.Outcome == protocol.Done:
-		if d.hasHandle && !d.finishes && d.lateCopies {
-			// The tombstone of Abandon stops late copies of the acquire. It could not take the place of the
-			// release, as it would hide an adoption.
-			d.cleanUp(h.core.proto.Abandon(d.id, true))
-		}
 		return nil
-	case r.Outcome == protocol.Adopted:
-		h.tellLoss(c.now(), ErrAdopted)
-		return because(ErrLeaseLost, ErrAdopted)
 	case r.Unsure && d.took >= d.traceTime:
 		// Another copy of this release may have ended the hold. Or that copy has not arrived, and the hold was lost
 		// before: the deadline proves nothing, since a failure that makes a server lose a hold breaks connections
@@ -206,25 +184,6 @@ func (d *unlocking) released(r *protocol.Result[protocol.Kept]) error {
 	}
 	h.tellLoss(c.now(), absence(r.Outcome))
 	return because(ErrLeaseLost, absence(r.Outcome))
-}
-
-// reconsider finds out what has become of a hold that its release has not found. It has a tombstone say in Redis that
-// the holder has left: see leftLocked.
-func (d *unlocking) reconsider(r *protocol.Result[protocol.Kept]) {
-	h, c := d.h, d.h.core.c
-	if !d.hasHandle || d.finishes || r.Err != nil || r.Outcome == protocol.Done {
-		return // a finish, such as Detach, has said in Redis that the holder has left
-	}
-	abandon := h.core.proto.Abandon(d.id, true)
-	var unknown error
-	if r.Outcome, unknown = h.fate(r.Outcome); r.Outcome == protocol.Done {
-		*r = abandon.Do(c.wire.Context(), c.cfg.unlockTimeout)
-		return
-	} else if unknown != nil {
-		r.Err = unknown // an adoption may have given the hold back: released has it abandoned then
-		return
-	}
-	d.cleanUp(abandon)
 }
 
 // cleanUp has a task repeated in the background, as long as the hold may be there.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
@@ -210,7 +211,7 @@ func TestExpiryWakesAWaiterByItsTimer(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
 		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewLock("a")
-		rdb.HSet(bg, "a", "dead:1", 1)
+		rdb.HSet(bg, "a", redistest.HoldID("dead:1"), 1)
 		rdb.PExpire(bg, "a", 300*time.Millisecond)
 		start := time.Now()
 		locktest.MustUnlock(t, locktest.MustLock(t, l))
@@ -225,7 +226,7 @@ func TestLockWithoutTTLIsPolled(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
 		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(100*time.Millisecond)).NewLock("a")
-		rdb.HSet(bg, "a", "strange:1", 1)
+		rdb.HSet(bg, "a", redistest.HoldID("strange:1"), 1)
 		_, err := l.TryLock(bg)
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		got := make(chan *rlock.Lease)
@@ -505,8 +506,12 @@ func TestWaitersOfOtherClientsAreCounted(t *testing.T) {
 				defer cancel()
 				var all []*locktest.Attempt
 				wait := func(i int) { all = append(all, locktest.Begin(t, ctx, open(c[i]))) }
+				slotted := b.Mini == nil && b.Real == nil
 				count := func(i, want int) {
 					t.Helper()
+					if slotted && redistest.IsOld() && name != "FairLock" {
+						t.Skip("in a cluster without sharded channels State counts the waiters of its own client only")
+					}
 					locktest.Eventually(t, "all are counted", func() bool { return locktest.MustState(t, open(c[i])).Waiters == want })
 				}
 				wait(1)
@@ -678,7 +683,7 @@ func newIdle(t *testing.T, b *locktest.Backend, c *rlock.Client, n int) *idle {
 	w := &idle{}
 	for i := range n {
 		name, done := fmt.Sprint("idle:", i), make(chan error, 1)
-		rdb.HSet(bg, name, "first:1", 1)
+		rdb.HSet(bg, name, redistest.HoldID("first:1"), 1)
 		rdb.PExpire(bg, name, time.Hour)
 		ctx, cancel := context.WithCancel(bg)
 		t.Cleanup(cancel)
@@ -744,13 +749,18 @@ func TestGlanceFindsWhatNoMessageTells(t *testing.T) {
 		}
 
 		// Another holds the lock by now.
-		rdb.Del(bg, w.names[2])
-		rdb.HSet(bg, w.names[2], "second:2", 1)
-		rdb.PExpire(bg, w.names[2], time.Minute)
+		if _, err := rdb.TxPipelined(bg, func(p redis.Pipeliner) error {
+			p.Del(bg, w.names[2])
+			p.HSet(bg, w.names[2], redistest.HoldID("second:2"), 1)
+			p.PExpire(bg, w.names[2], time.Minute)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(3 * poll)
 		w.cancel[2]()
 		var e *rlock.Error
-		if _, err := w.ends(t, 2); !errors.As(err, &e) || e.HolderID != "second:2" || e.Left > time.Minute || e.Left < 30*time.Second {
+		if _, err := w.ends(t, 2); !errors.As(err, &e) || e.HolderID != redistest.HoldID("second:2") || e.Left > time.Minute || e.Left < 30*time.Second {
 			t.Errorf("a waiter for a lock that second:2 holds for a minute: %v", err)
 		}
 

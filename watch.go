@@ -66,7 +66,7 @@ func (l *core) watched() watch.Lock[watchedState] {
 		},
 		Fill: func(s *watchedState) {
 			s.Holders = slices.Clone(s.Holders) // those that were seen are compared later
-			l.nameHolders(s.Holders)
+			l.nameHolders(s.Holders, protocol.GiveUpGrace)
 		},
 		Failed: func(ctx context.Context, err error) {
 			l.c.events.retry(ctx, RetryEvent{Event: Event{Lock: l.name()}, Operation: "watch", Locks: 1, Err: err})

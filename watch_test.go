@@ -18,6 +18,7 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
@@ -346,7 +347,7 @@ func TestWatchLooksAfterEachResubscription(t *testing.T) {
 	for i := range 5 {
 		// Nothing is announced: only the look after the connection was rebuilt
 		// can see it.
-		owner := fmt.Sprint("java:", i)
+		owner := redistest.HoldID(fmt.Sprint("java:", i))
 		rdb.HSet(bg, "a", owner, 1)
 		rdb.PExpire(bg, "a", time.Hour)
 		locktest.Eventually(t, "the subscribed connection was killed", func() bool {
@@ -365,12 +366,12 @@ func TestWatchLooksAfterEachResubscription(t *testing.T) {
 	b.Real.Restart() // empty, on the same port
 	watchFree(t, states)
 	locktest.Eventually(t, "it has subscribed again", func() bool { return locktest.Subscribers(t, rdb, "a") == 1 })
-	rdb.HSet(bg, "a", "java:6", 1)
+	rdb.HSet(bg, "a", redistest.HoldID("java:6"), 1)
 	rdb.PExpire(bg, "a", time.Hour)
 	if err := rdb.Publish(bg, "redisson_lock__channel:{a}", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
-	watchHeld(t, states, "java:6", 1)
+	watchHeld(t, states, redistest.HoldID("java:6"), 1)
 }
 
 // Without messages a watch polls, ever more seldom, and looks when the holder's
@@ -384,11 +385,11 @@ func TestWatchPausesDoubleUpToTheEndOfTheLease(t *testing.T) {
 		rdb.AddHook(hook)
 		c, clock := onWatchClock(t, rdb, rlock.WithLongestPoll(poll))
 		raw := b.Client(t)
-		raw.HSet(bg, "a", "dead:1", 1)
+		raw.HSet(bg, "a", redistest.HoldID("dead:1"), 1)
 		raw.PExpire(bg, "a", lease)
 		// A spin lock: no message makes it look.
 		states := watching(t, c.NewSpinLock("a"))
-		watchHeld(t, states, "dead:1", 1)
+		watchHeld(t, states, redistest.HoldID("dead:1"), 1)
 		locktest.Eventually(t, "it sleeps", func() bool { return len(clock.pauses()) == 1 })
 		from := hook.N.Load()
 		want, pause := 20*time.Millisecond, clock.pauses()[0]
@@ -429,11 +430,11 @@ func TestWatchSeesTheEndOfADeadHolder(t *testing.T) {
 	const ttl = 3 * time.Second // the watch begins within it, also on a busy machine
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
-		rdb.HSet(bg, "a", "dead:1", 1)
+		rdb.HSet(bg, "a", redistest.HoldID("dead:1"), 1)
 		rdb.PExpire(bg, "a", ttl)
 		start := time.Now()
 		states := watching(t, locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewLock("a"))
-		watchHeld(t, states, "dead:1", 1)
+		watchHeld(t, states, redistest.HoldID("dead:1"), 1)
 		watchFree(t, states)
 		if took := time.Since(start); took < ttl-100*time.Millisecond || took > locktest.Patience {
 			t.Fatalf("seen after %v, the lease was of %v", took, ttl)
@@ -718,7 +719,7 @@ func TestWatchesOfOneLockShareTheirLooks(t *testing.T) {
 			}
 			change := func(i int) {
 				t.Helper()
-				owner := fmt.Sprint("java:", i)
+				owner := redistest.HoldID(fmt.Sprint("java:", i))
 				sleeps := len(clock.pauses())
 				raw.Del(bg, name)
 				raw.HSet(bg, name, owner, 1)
@@ -771,11 +772,11 @@ func TestWatchBesideAnother(t *testing.T) {
 		locktest.Eventually(t, "it sleeps", func() bool { return len(clock.pauses()) == 1 })
 
 		from := hook.N.Load()
-		raw.HSet(bg, "a", "java:1", 1)
+		raw.HSet(bg, "a", redistest.HoldID("java:1"), 1)
 		raw.PExpire(bg, "a", 2*locktest.Patient)
 		second, endSecond := watch()
-		watchHeld(t, second, "java:1", 1)
-		watchHeld(t, first, "java:1", 1)
+		watchHeld(t, second, redistest.HoldID("java:1"), 1)
+		watchHeld(t, first, redistest.HoldID("java:1"), 1)
 		locktest.Eventually(t, "it sleeps", func() bool { return len(clock.pauses()) == 2 })
 		if n := hook.N.Load() - from; n != 2 { // as after each change, another look comes after 10 ms
 			t.Errorf("%d commands", n)
@@ -787,7 +788,7 @@ func TestWatchBesideAnother(t *testing.T) {
 		sleeps := len(clock.pauses())
 		from = hook.N.Load()
 		third, endThird := watch()
-		watchHeld(t, third, "java:1", 1)
+		watchHeld(t, third, redistest.HoldID("java:1"), 1)
 		locktest.Eventually(t, "it sleeps", func() bool { return len(clock.pauses()) > sleeps })
 		if n := hook.N.Load() - from; n != 1 {
 			t.Errorf("%d commands for a watch that has begun", n)
@@ -811,9 +812,9 @@ func TestWatchBesideAnother(t *testing.T) {
 		watchEnds(t, third)
 
 		// Nobody watches: it begins anew.
-		raw.HSet(bg, "a", "java:2", 1)
+		raw.HSet(bg, "a", redistest.HoldID("java:2"), 1)
 		last, _ := watch()
-		watchHeld(t, last, "java:2", 1)
+		watchHeld(t, last, redistest.HoldID("java:2"), 1)
 		raw.Del(bg, "a")
 	})
 }

@@ -27,6 +27,8 @@ type watchdog struct {
 	twins   map[uint64][]*timers.Entry // others of the same hash, if ever there are
 	most    int                        // holds that there were
 	failing failing
+
+	losses losses
 }
 
 // spareHolds is for how many holds that have ended the watchdog keeps room.
@@ -37,6 +39,8 @@ func newWatchdog(env *seam.Env, t clock.Timeline, d *wire.Deployment, events *ev
 	w.Timers = timers.New(timers.Config{
 		Env: env, Timeline: t, Wire: d, Slack: min(lease/60, 100*time.Millisecond), Answered: w.renewed,
 	})
+	w.losses.of, w.losses.entry.Task = w, &w.losses
+	w.AddBackground(&w.losses.entry)
 	return w
 }
 
@@ -242,4 +246,84 @@ func ofNode(node redis.UniversalClient, attrs ...any) []any {
 		attrs = append([]any{"node", one.Options().Addr}, attrs...)
 	}
 	return attrs
+}
+
+// mostLossLines is how many lost holds have a line of the log each, in a second. All others of that second have one
+// together: an outage may end very many.
+const mostLossLines = 9
+
+// losses logs lost holds. It implements timers.Task, for the line at the end of a second.
+type losses struct {
+	of    *watchdog
+	entry timers.Entry
+
+	mu    sync.Mutex    // guards the rest
+	since clock.Instant // when the second began
+	lines int           // in it
+	more  int           // holds without a line
+	cause error         // of the last of them
+	over  bool          // the client is closed: each has a line
+}
+
+// log logs a lost hold. It is called where the Logger may be.
+func (s *losses) log(attrs []any, cause error) {
+	now := s.of.Now()
+	s.mu.Lock()
+	more := 0
+	if now.Sub(s.since) >= time.Second {
+		more, s.more, s.since, s.lines = s.more, 0, now, 0
+	}
+	single, before := s.over || s.lines < mostLossLines, s.cause
+	if single {
+		s.lines++
+	} else {
+		if s.more, s.cause = s.more+1, cause; s.more == 1 {
+			s.of.Move(&s.entry, s.since.Add(time.Second))
+		}
+	}
+	s.mu.Unlock()
+	s.together(more, before)
+	if single {
+		s.of.events.Logger.Warn("rlock: lease lost", append(attrs, "cause", cause)...)
+	}
+}
+
+// together logs how many more holds were lost.
+func (s *losses) together(holds int, cause error) {
+	if holds > 0 {
+		s.of.events.Logger.Warn("rlock: more leases lost", "holds", holds, "cause", cause)
+	}
+}
+
+// flush has the line of the second written, after what waits for the Logger: losses are counted there. No second ends when the
+// client is closed.
+func (s *losses) flush(over bool) {
+	s.of.events.Surely(func() {
+		s.mu.Lock()
+		more, cause := s.more, s.cause
+		s.more, s.over = 0, s.over || over
+		s.mu.Unlock()
+		s.together(more, cause)
+	})
+}
+
+// Due implements timers.Task.
+func (s *losses) Due(now clock.Instant, _ time.Duration) (timers.Do, clock.Instant) {
+	s.flush(false)
+	return timers.Do{}, now.Add(seam.FarAway)
+}
+
+// Answered implements timers.Task: it sends nothing.
+func (s *losses) Answered(timers.Do, clock.Instant, protocol.Result[protocol.Kept]) clock.Instant {
+	return 0
+}
+
+// Drain implements timers.Task. Holds may be lost until the timers are closed: see Close.
+func (s *losses) Drain() {}
+
+// Close ends the timers, and has the last losses logged.
+func (w *watchdog) Close() (left []timers.Task) {
+	left = w.Timers.Close()
+	w.losses.flush(true)
+	return left
 }

@@ -207,3 +207,36 @@ func TestOutageEndsWithItsRenewals(t *testing.T) {
 		}
 	}
 }
+
+// The losses of the last second have their line also if the client is closed in it, and each of them is counted once.
+func TestLossesOfTheLastSecondAreLoggedAtClose(t *testing.T) {
+	for name, settled := range map[string]bool{"when all are counted": true, "while they wait for the logger": false} {
+		t.Run(name, func(t *testing.T) {
+			var clock tellingClock // which stands still
+			var log bytes.Buffer
+			c := unserved(t, seam.Option(seam.Env{Clock: &clock}).(Option), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			goOn := make(chan struct{})
+			c.events.Surely(func() { <-goOn })
+			lose := func(holds int) {
+				for range holds {
+					(&hold{core: c.NewLock("a").core, observed: &observed{open: true}}).tellLoss(c.now(), ErrExpired)
+				}
+			}
+			lose(mostLossLines + 16)
+			if settled {
+				close(goOn)
+				done := make(chan struct{})
+				c.events.Surely(func() { close(done) })
+				<-done
+			} else {
+				defer time.AfterFunc(100*time.Millisecond, func() { close(goOn) }).Stop() // while Close waits
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			if n, more := strings.Count(log.String(), "lease lost"), strings.Count(log.String(), "more leases lost\" holds=16"); n != mostLossLines || more != 1 || strings.Count(log.String(), "WARN") != n+more {
+				t.Errorf("%d and %d lines:\n%s", n, more, log.String())
+			}
+		})
+	}
+}

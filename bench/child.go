@@ -141,6 +141,15 @@ type servant struct {
 	blank   memory // before there was anything to keep
 }
 
+// orders is the standard input. A read of it leaves the thread to others, as that of a connection does: otherwise what is
+// published for the process may be read only when the runtime notices that the thread is blocked, up to 10 ms later.
+func orders() io.Reader {
+	if syscall.SetNonblock(0, true) != nil {
+		return os.Stdin
+	}
+	return os.NewFile(0, "orders")
+}
+
 func serve(in io.Reader, out io.Writer) {
 	redis.SetLogger(quiet{})
 	s := servant{handles: map[string][]handle{}, cells: map[string]*cell{}}

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +19,30 @@ const (
 	renewedAway = "renewed, 10 ms away"
 )
 
+// far are locks held over a network, where nothing else of held is measured.
+type far struct {
+	n           int
+	lease, away time.Duration
+}
+
+func parseFar(text string) (f *far, err error) {
+	words := strings.Split(text, ",")
+	if len(words) != 3 {
+		return nil, fmt.Errorf("%q is not a number, a lease and a round trip", text)
+	}
+	f = &far{}
+	var errs [3]error
+	f.n, errs[0] = strconv.Atoi(words[0])
+	f.lease, errs[1] = time.ParseDuration(words[1])
+	f.away, errs[2] = time.ParseDuration(words[2])
+	return f, errors.Join(errs[:]...)
+}
+
 func (b *bench) held() {
+	if f := b.far; f != nil {
+		b.hold(fmt.Sprintf("renewed, %v away", f.away), b.wanted(ours), f.n, f.lease, f.lease, f.away, false)
+		return
+	}
 	many, lease8 := 100_000, short
 	if b.quick {
 		many, lease8 = 2_000, short/4

@@ -52,11 +52,12 @@ type plan struct {
 	slice  time.Duration // of one peer, before the next has its turn
 	rounds int
 	peers  []string // none: all
+	far    *far     // nil: all of held
 }
 
 func main() {
 	if isChild() {
-		serve(os.Stdin, os.Stdout)
+		serve(orders(), os.Stdout)
 		return
 	}
 	if err := run(); err != nil {
@@ -72,6 +73,7 @@ func run() (err error) {
 	}
 	only := flag.String("only", "", "what to measure, of: "+strings.Join(names, ", ")+"; rows: of all of it, or of those named beside it, only what the table needs")
 	quick := flag.Bool("quick", false, "small numbers and short slices: two minutes, and figures that say little")
+	far := flag.String("far", "", "of held only this: locks held over a network, such as 1000000,30s,1ms: how many, their lease, and a round trip")
 	few := flag.String("peers", "", "which peers, separated by semicolons; empty: all. RedLocks and the types of row 11 are measured with all")
 	profile := flag.String("cpuprofile", "", "file for a CPU profile of this process, for -only and -peers")
 	out := flag.String("out", "", "root of a tree, for docs/benchmarks.md, its charts and results.json, and bench/RESULTS.md; empty: print the texts")
@@ -96,6 +98,11 @@ func run() (err error) {
 		defer pprof.StopCPUProfile()
 	}
 	b := newBench(plan{quick: *quick})
+	if *far != "" {
+		if b.far, err = parseFar(*far); err != nil {
+			return fmt.Errorf("-far: %w", err)
+		}
+	}
 	if *few != "" {
 		b.peers = strings.Split(*few, ";")
 		for _, name := range b.peers {
@@ -154,6 +161,10 @@ func run() (err error) {
 	}
 	if v := b.results.violations(); len(v) > 0 {
 		return fmt.Errorf("two owners at once: %s", strings.Join(v, ", "))
+	}
+	// The figures of peers stand as they are.
+	if lost := slices.DeleteFunc(b.results.losses(), func(s string) bool { return !strings.HasPrefix(s, ours+", ") }); len(lost) > 0 {
+		return fmt.Errorf("holds were lost, though nothing failed: %s", strings.Join(lost, ", "))
 	}
 	return nil
 }

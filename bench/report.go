@@ -11,7 +11,7 @@ import (
 var reasons = map[string]string{
 	"pair": "The server needs 4 µs more for a pair than for one of redislock: a token, a hash with a TTL, and a message for those who wait. The client's own part is 6 µs, go-redis' 15. " +
 		"And a request wakes a worker, and the worker its caller: 4.0 futex calls a pair (strace), where a caller that does its own I/O makes 0.7. That lets a caller return at once when its context ends or a server hangs, as go-redis cannot interrupt a read. " +
-		"A caller that does its own I/O was tried: 4 to 9 µs less, 1.36 to 1.43 × raw and 1.20 to 1.28 × redislock. How much the wake-ups cost depends on the host: 1.07 to 1.29 × redislock in the full runs of two days, and 2.1 × on a virtual machine that takes five times as long for a pair of any library. There a caller that did its own I/O took 1.3 ×, and 1.2 × with two plain commands in place of the release script. But go-redis has one read time-out for all commands, 5 s unless its user changes it, and a clone of the client with a shorter one does not see hooks that are added later. Needed: a client of Redis whose reads end with a context, and the next row.",
+		"A caller that does its own I/O was tried: 4 to 9 µs less, 1.36 to 1.43 × raw and 1.20 to 1.28 × redislock. How much the wake-ups cost depends on the host: 1.07 to 1.29 × redislock in the full runs of two days, and 2.1 × on a virtual machine that takes five times as long for a pair of any library. There a caller that did its own I/O took 1.3 ×, and 1.2 × with two plain commands in place of the release script. But go-redis has one read timeout for all commands, 5 s unless its user changes it, and a clone of the client with a shorter one does not see hooks that are added later. Needed: a client of Redis whose reads end with a context, and the next row.",
 	"throughput": "The clients need 11 µs and the server 9 µs a pair, on two cores that they share; with the time of the kernel that is all there is. " +
 		"Auto-pipelined raw commands need 5 µs and 3 µs. Most of the server's part is the seven commands inside the two scripts; see the next row.",
 	"server": "An empty script takes 1.6 µs, our enter 6.3 µs, our release 3.2 µs; in a script for many, 4.4 µs and 2.4 µs. What remains are the commands inside, at 0.5 to 0.9 µs each: " +
@@ -85,6 +85,9 @@ func (r *results) page() string {
 	} else if n := r.contended(); n > 0 {
 		p("No two owners were inside at once, in %s contended sections.\n", thousands(n))
 	}
+	if lost := r.losses(); len(lost) > 0 {
+		p("**Holds were lost, though nothing failed:** %s.\n", strings.Join(lost, "; "))
+	}
 	p("## Charts\n")
 	for _, c := range curves {
 		if len(r.points(c.measure)) > 1 {
@@ -136,6 +139,9 @@ func (r *results) text() string {
 	p("| rounds | %d (3 at points that no row of the table needs; 1 of held locks and of waiters), in slices of %v for each peer in turn (twice that where a key is contended); medians%s |", r.Rounds, r.Slice, map[bool]string{true: ", **in a quick run, whose figures say little**"}[r.Quick])
 	p("")
 
+	if lost := r.losses(); len(lost) > 0 {
+		p("**Holds were lost, though nothing failed:** %s.\n", strings.Join(lost, "; "))
+	}
 	if v := r.violations(); len(v) > 0 {
 		p("**Two owners at once:** %s.\n", strings.Join(v, "; "))
 	} else if n := r.contended(); n > 0 {
@@ -284,6 +290,9 @@ func (r *results) figures(p func(string, ...any), measure, title string) {
 					cell = bare(m, v.Median)
 					if low, high := bare(m, v.Least), bare(m, v.Most); v.N > 1 && low != high {
 						cell += fmt.Sprintf(" (%s–%s)", low, high)
+					}
+					if m == "lost" && v.Most > 0 {
+						cell = "**" + cell + "**"
 					}
 				}
 				line += " " + cell + " |"

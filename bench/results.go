@@ -196,6 +196,16 @@ func (r *results) violations() (where []string) {
 	return where
 }
 
+// losses says where holds were lost, though nothing failed.
+func (r *results) losses() (where []string) {
+	for _, s := range r.Series {
+		if v := statOf(s.Values["lost"]); v.N > 0 && v.Most > 0 {
+			where = append(where, fmt.Sprintf("%s, %s: up to %.0f of %.0f holds", s.Peer, s.Measure, v.Most, s.X))
+		}
+	}
+	return where
+}
+
 func load(path string) (*results, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -252,7 +252,11 @@ func thousands(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
+// bytesOf shows bytes. A heap that shrank says nothing about what was added to it.
 func bytesOf(v float64) string {
+	if v < 0 {
+		return "too few to measure"
+	}
 	if text := thousands(v); strings.Contains(text, " ") {
 		return text + "B"
 	}

@@ -44,7 +44,7 @@ const (
 	casePermits   = "permits are set, taken, added, drained and put back by either"
 	caseCounts    = "each counts the other's latch down, and it opens"
 	caseDeleted   = "a latch that is deleted frees who waits"
-	caseSeveral   = "several permits are taken and given back at once"
+	caseSeveral   = "several permits are taken and given back at the same time"
 )
 
 var cases = []string{

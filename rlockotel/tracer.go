@@ -165,14 +165,10 @@ func (t *tracer) unlocked(ctx context.Context, e rlock.UnlockEvent) {
 func (t *tracer) lost(ctx context.Context, e rlock.LossEvent) {
 	if c := callOf(ctx); c != nil && c.hold != nil {
 		if c.hold.IsRecording() {
-			end := telemetry.End(e.Cause)
-			c.hold.AddEvent(end)
-			c.hold.SetAttributes(attribute.String(telemetry.EndKey, end))
-			if end == telemetry.Lost {
-				cause := telemetry.Cause(e.Cause)
-				c.hold.SetAttributes(attribute.String(telemetry.CauseKey, cause))
-				fail(c.hold, cause)
-			}
+			cause := telemetry.Cause(e.Cause)
+			c.hold.AddEvent(telemetry.Lost)
+			c.hold.SetAttributes(attribute.String(telemetry.EndKey, telemetry.Lost), attribute.String(telemetry.CauseKey, cause))
+			fail(c.hold, cause)
 		}
 		t.ends(c)
 	}

@@ -2,7 +2,6 @@ package rlockprom_test
 
 import (
 	"context"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -204,21 +203,5 @@ func TestAllocations(t *testing.T) {
 	pair()
 	if n := testing.AllocsPerRun(200, pair); n != 0 {
 		t.Errorf("%v allocations", n)
-	}
-}
-
-// The program of README.md is example, which is compiled with the module.
-func TestReadmeShowsTheExample(t *testing.T) {
-	t.Parallel()
-	read := func(name string) string {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	_, program, _ := strings.Cut(read("example/main.go"), "\npackage main\n")
-	if want := "```go\npackage main\n" + program + "```\n"; !strings.Contains(read("README.md"), want) {
-		t.Errorf("README.md should have this block:\n%s", want)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/go-rlock/rlock/rlocktest"
 )
 
-// In a bubble of testing/synctest hours take no time. Leases, renewals, waits, contexts and time-outs
+// In a bubble of testing/synctest hours take no time. Leases, renewals, waits, contexts and timeouts
 // follow the clock of the bubble.
 func TestReportWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

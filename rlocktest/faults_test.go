@@ -41,7 +41,7 @@ func TestWhatEachFaultIsToldAs(t *testing.T) {
 		"Fail, for good": {
 			begin: func(srv *rlocktest.Server) { srv.Fail("NOPERM no permissions") }, call: rlock.ErrRefused, held: rlock.ErrRefused, soon: true,
 		},
-		"Slow, by more than the time-out": {
+		"Slow, by more than the timeout": {
 			begin: func(srv *rlocktest.Server) { srv.Slow(2 * rlock.DefaultCommandTimeout) }, call: rlock.ErrUnreachable, held: rlock.ErrUnreachable,
 		},
 	} {

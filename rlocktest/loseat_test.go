@@ -365,7 +365,7 @@ func kinds(again bool) map[string]program {
 			return err
 		},
 		"CronJob": func(ctx context.Context, c *rlock.Client, r *rlocktest.Round) error {
-			_, err := c.NewCronJob("job").Do(ctx, time.Now(), func(ctx context.Context) error { return work(ctx, r) })
+			_, err := c.NewCronJob("job").Do(ctx, time.Now().Truncate(time.Second), func(ctx context.Context) error { return work(ctx, r) })
 			return err
 		},
 	}

@@ -31,7 +31,7 @@
 // # Which clock
 //
 // Leases, renewals and the polling of waiters run on the clock of the test, which Advance and Pause
-// move. Contexts with a deadline, rlock.WithWait and the time-outs of commands run in real time.
+// move. Contexts with a deadline, rlock.WithWait and the timeouts of commands run in real time.
 //
 // In a bubble of testing/synctest all of these run on the clock of the bubble, which passes while its
 // goroutines wait. Make the server in the bubble, with its *testing.T. There Advance lets time pass

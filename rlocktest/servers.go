@@ -127,10 +127,10 @@ const (
 	leaveWithin = 50 * time.Millisecond
 
 	// settleFailing is that bound while a server fails or cannot be reached: a waiter then repeats
-	// its command for as long as its time-out, and time goes on without it.
+	// its command for as long as its timeout, and time goes on without it.
 	settleFailing = 500 * time.Millisecond
 
-	// settleHung is that bound while a server hangs: nothing ends before its time-out.
+	// settleHung is that bound while a server hangs: nothing ends before its timeout.
 	settleHung = 100 * time.Millisecond
 
 	// afterwards is how long a bubble waits for what go-redis leaves behind when it is closed,

@@ -19,7 +19,7 @@ import (
 	"github.com/go-rlock/rlock/rlocktest"
 )
 
-// In a bubble everything is on one clock: leases, Redis, contexts, WithWait and time-outs.
+// In a bubble everything is on one clock: leases, Redis, contexts, WithWait and timeouts.
 func TestInABubble(t *testing.T) {
 	t.Parallel()
 	bubble := func(name string, f func(t *testing.T, srv *rlocktest.Server)) {
@@ -101,7 +101,7 @@ func TestInABubble(t *testing.T) {
 			t.Errorf("after %v: %v", passed, err)
 		}
 	})
-	bubble("time-outs of commands", func(t *testing.T, srv *rlocktest.Server) {
+	bubble("timeouts of commands", func(t *testing.T, srv *rlocktest.Server) {
 		srv.Hang()
 		began := time.Now()
 		_, err := srv.Client().NewLock("job").TryLock(t.Context())

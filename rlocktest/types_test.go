@@ -87,7 +87,7 @@ func TestRemoveOfWhatNobodyHolds(t *testing.T) {
 		}
 		return ran
 	}
-	cron, tick := c.NewCronJob("c"), time.Now()
+	cron, tick := c.NewCronJob("c"), time.Now().Truncate(time.Second)
 	if run, err := cron.Do(ctx, tick, func(context.Context) error { return nil }); !run.Here || err != nil {
 		t.Fatal(run, err)
 	}
@@ -120,7 +120,7 @@ func TestRemoveOfWhatNobodyHolds(t *testing.T) {
 func TestRemoveOfARunOfACronJob(t *testing.T) {
 	t.Parallel()
 	srv := rlocktest.New(t)
-	run, err := srv.Client().NewCronJob("c").Do(t.Context(), time.Now(), func(ctx context.Context) error {
+	run, err := srv.Client().NewCronJob("c").Do(t.Context(), time.Now().Truncate(time.Second), func(ctx context.Context) error {
 		srv.Remove("c")
 		return ctx.Err()
 	})

@@ -16,6 +16,13 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
+// A Scheduler is what [RunScheduler] runs.
+type Scheduler interface {
+	*asynq.Scheduler | *asynq.PeriodicTaskManager
+	Start() error
+	Shutdown()
+}
+
 // RunScheduler campaigns in the election, and while this process leads it runs the scheduler that build returns. It
 // returns when ctx ends, or with an error of build or of the scheduler's Start; others are those of Run of an
 // rlock.Election. build is called for each term, since a Scheduler cannot be started again; it registers the tasks. The
@@ -25,7 +32,9 @@ import (
 // its lease is over, up to 30 s. A process that was stopped may enqueue once more before it sees that it leads no
 // longer, and clocks that differ may do that when the leader changes: register with asynq.Unique, or a handler that
 // bears it. The README shows what has neither gap.
-func RunScheduler(ctx context.Context, election *rlock.Election, value string, build func() (*asynq.Scheduler, error)) error {
+//
+// A PeriodicTaskManager is a scheduler too, whose tasks its provider may change.
+func RunScheduler[S Scheduler](ctx context.Context, election *rlock.Election, value string, build func() (S, error)) error {
 	if election == nil || build == nil {
 		return fmt.Errorf("rlockasynq: %w: the election and the function must not be nil", rlock.ErrInvalidArgument)
 	}
@@ -34,7 +43,7 @@ func RunScheduler(ctx context.Context, election *rlock.Election, value string, b
 		if err != nil {
 			return err
 		}
-		if scheduler == nil {
+		if scheduler == *new(S) {
 			return fmt.Errorf("rlockasynq: %w: the function has returned no scheduler", rlock.ErrInvalidArgument)
 		}
 		if err := scheduler.Start(); err != nil {
@@ -57,7 +66,7 @@ var ErrBusy = errors.New("rlockasynq: a task of this key is being handled")
 //
 // The middleware does not wait: while another task of the key is being handled, it returns an error that matches
 // [ErrBusy] and rlock.ErrNotAcquired, and asynq tries the task again later. That counts as a failure, and uses up
-// retries, unless IsFailure of asynq.Config is [IsFailure]; [RetryDelay] has it come back soon. Nor does a task run
+// retries, unless IsFailure of asynq.Config is [IsFailure]; [RetryDelay] has it come back soon: asynq counts whole seconds. Nor does a task run
 // without an answer of Redis. Tasks of a key have no order, as with asynq itself.
 func PerKey(client *rlock.Client, prefix string, key func(t *asynq.Task) string) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {

@@ -78,6 +78,34 @@ func TestSchedulerRunsOnTheLeaderOnly(t *testing.T) {
 	}
 }
 
+// tasks is a provider of one task.
+type tasks struct{}
+
+func (tasks) GetConfigs() ([]*asynq.PeriodicTaskConfig, error) {
+	return []*asynq.PeriodicTaskConfig{{Cronspec: "@every 1s", Task: asynq.NewTask("report", nil)}}, nil
+}
+
+func TestAPeriodicTaskManagerRunsOnTheLeader(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	election, enqueued := locktest.NewClient(t, srv.Client()).NewElection("scheduler"), make(chan struct{}, 1000)
+	err := rlockasynq.RunScheduler(ctx, election, "", func() (*asynq.PeriodicTaskManager, error) {
+		go func() { <-enqueued; cancel() }()
+		return asynq.NewPeriodicTaskManager(asynq.PeriodicTaskManagerOpts{PeriodicTaskConfigProvider: tasks{}, RedisUniversalClient: rdb,
+			SchedulerOpts: &asynq.SchedulerOpts{Logger: silent{}, HeartbeatInterval: time.Hour, PostEnqueueFunc: func(*asynq.TaskInfo, error) { enqueued <- struct{}{} }}})
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	none := func() (*asynq.PeriodicTaskManager, error) { return nil, nil }
+	if err := rlockasynq.RunScheduler(t.Context(), election, "", none); !errors.Is(err, rlock.ErrInvalidArgument) {
+		t.Error(err)
+	}
+}
+
 func TestSchedulerThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	client, failed := rlocktest.New(t).Client(), errors.New("failed")

@@ -14,11 +14,17 @@ import (
 var (
 	client *rlock.Client // rlock.New(rdb)
 	redis  = asynq.RedisClientOpt{Addr: "localhost:6379"}
+	queue  *asynq.Client // asynq.NewClient(redis)
 )
 
-// In each process of the fleet; one of them enqueues.
+const address = "10.0.0.7:9000"
+
+func accountOf(t *asynq.Task) string { return string(t.Payload()) }
+
 func ExampleRunScheduler() {
-	err := rlockasynq.RunScheduler(context.Background(), client.NewElection("scheduler"), "10.0.0.7", func() (*asynq.Scheduler, error) {
+	ctx := context.Background()
+	// In each process; one of them enqueues.
+	err := rlockasynq.RunScheduler(ctx, client.NewElection("scheduler"), address, func() (*asynq.Scheduler, error) {
 		s := asynq.NewScheduler(redis, nil)
 		_, err := s.Register("0 * * * *", asynq.NewTask("report", nil), asynq.Unique(30*time.Minute))
 		return s, err
@@ -29,10 +35,18 @@ func ExampleRunScheduler() {
 // One task for each account at a time.
 func ExamplePerKey() {
 	mux := asynq.NewServeMux()
-	mux.Use(rlockasynq.PerKey(client, "account:", func(t *asynq.Task) string { return string(t.Payload()) }))
+	mux.Use(rlockasynq.PerKey(client, "account:", accountOf))
 	server := asynq.NewServer(redis, asynq.Config{
 		IsFailure:      rlockasynq.IsFailure,               // a busy key uses up no retry
 		RetryDelayFunc: rlockasynq.RetryDelay(time.Second), // and comes back after a second
 	})
 	log.Print(server.Run(mux))
 }
+
+// In each process, as the job of robfig/cron on rlock: asynq accepts a tick's id once.
+func enqueue(ctx context.Context, tick time.Time) error {
+	_, err := queue.EnqueueContext(ctx, asynq.NewTask("report", nil), asynq.TaskID("report:"+tick.Format(time.RFC3339)))
+	return err
+}
+
+var _ = enqueue

@@ -414,3 +414,50 @@ func TestInvalidArguments(t *testing.T) {
 		t.Error("it has no name")
 	}
 }
+
+// A name that is gone leaves nothing behind, and the token of one that is there stays, however old.
+func TestTokensOfNamesThatAreGoneGo(t *testing.T) {
+	t.Parallel()
+	srv := rlocktest.New(t)
+	s, ctx := newStorage(t, srv.Client(), srv.Redis()), t.Context()
+	raise := func(domain string, keys ...string) {
+		t.Helper()
+		err := s.Lock(ctx, "issue_cert_"+domain)
+		for _, key := range keys {
+			err = errors.Join(err, s.Store(ctx, key, []byte("x")))
+		}
+		if err := errors.Join(err, s.Unlock(ctx, "issue_cert_"+domain)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raise("there", "certificates/b/there/there.key", "certificates/a/other/other.key")
+	raise("*.there", "certificates/a/wildcard_.there/wildcard_.there.key")
+	raise("gone", "certificates/b/gone/gone.key")
+	raise("ther") // none, and a part of the name of another
+	for n := range 200 {
+		raise(fmt.Sprint("never", n))
+	}
+	if err := s.Delete(ctx, "certificates/b/gone"); err != nil {
+		t.Fatal(err)
+	}
+	tokens := func() []string {
+		names := srv.Redis().HKeys(ctx, "{certmagic}:tokens").Val()
+		slices.Sort(names)
+		return names
+	}
+	srv.Advance(6 * 24 * time.Hour)
+	raise("new")
+	if n := len(tokens()); n != 205 {
+		t.Errorf("%d tokens after six days; want all of 205: somebody may be late", n)
+	}
+	srv.Advance(2 * 24 * time.Hour)
+	for range 30 { // some go with each
+		raise("new")
+	}
+	if got, want := tokens(), []string{"issue_cert_*.there", "issue_cert_new", "issue_cert_there"}; !slices.Equal(got, want) {
+		t.Errorf("%d tokens: %q; want %q", len(got), got, want)
+	}
+	if n := srv.Redis().ZCard(ctx, "{certmagic}:raised").Val(); n != 3 {
+		t.Errorf("%d notes; want 3", n)
+	}
+}

@@ -17,10 +17,12 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	storage, err := rlockcertmagic.New(client, rdb, "certmagic")
+	storage, err := rlockcertmagic.New(client, rdb, "certmagic") // of a *rlock.Client and its go-redis client
 	if err != nil {
 		log.Fatal(err)
 	}
+	mux := http.NewServeMux()
 	certmagic.Default.Storage = storage
-	log.Fatal(certmagic.HTTPS([]string{"example.com"}, http.NotFoundHandler()))
+	err = certmagic.HTTPS([]string{"example.com"}, mux)
+	log.Fatal(err)
 }

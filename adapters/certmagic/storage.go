@@ -40,7 +40,7 @@ const issueLock = "issue_cert_"
 type Storage struct {
 	*Locker
 	rdb  redis.UniversalClient
-	keys []string // values, times, tokens, names
+	keys []string // values, times, tokens, names, raised
 }
 
 var (
@@ -64,7 +64,7 @@ func New(client *rlock.Client, rdb redis.UniversalClient, prefix string) (*Stora
 		return nil, err
 	}
 	s := &Storage{Locker: locker, rdb: rdb}
-	for _, what := range []string{"values", "times", "tokens", "names"} {
+	for _, what := range []string{"values", "times", "tokens", "names", "raised"} {
 		s.keys = append(s.keys, "{"+prefix+"}:"+what)
 	}
 	return s, nil
@@ -113,7 +113,7 @@ func (s *Storage) raise(ctx context.Context, name string, lease *rlock.Lease) er
 
 // write runs the script. It may run twice: go-redis repeats a request whose answer was lost.
 func (s *Storage) write(ctx context.Context, lock string, token int64, what, key, value string) error {
-	seen, err := store.Run(ctx, s.rdb, s.keys, lock, token, what, key, value).Int64()
+	seen, err := store.Run(ctx, s.rdb, s.keys, lock, token, what, key, value, domainOf(lock)).Int64()
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ func ExampleInTx() {
 			return err
 		})
 	}, rlock.WithWait(10*time.Second))
+	// nil: committed, and then unlocked. fence.ErrStale: another holder has been there; nothing was changed.
 	switch {
 	case errors.Is(err, fence.ErrStale):
 		log.Print("another holder has been there; nothing was changed")

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/go-rlock/rlock"
 )
@@ -66,15 +68,41 @@ func Put(ctx context.Context, store Objects, lease *rlock.Lease, key string, bod
 	}
 }
 
-// HTTPObjects are objects at Base + key, by HEAD and PUT with the headers of S3: ETag, If-Match, If-None-Match and
-// [TokenMetadata]. Requests are not signed: the Transport of the Client can do that.
+// HTTPObjects are objects at Base and the escaped key, by HEAD and PUT with the headers of S3: ETag, If-Match, If-None-Match and
+// [TokenMetadata]. A key may have any text between its slashes but "." and "..": the error then matches
+// rlock.ErrInvalidArgument. Requests are not signed: the Transport of the Client can do that.
 type HTTPObjects struct {
 	Client *http.Client // nil: http.DefaultClient
 	Base   string       // such as https://bucket.example/
 }
 
+// url returns the URL of an object.
+func (h HTTPObjects) url(key string) (string, error) {
+	base, err := url.Parse(h.Base)
+	if err != nil || base.Host == "" || strings.ContainsAny(h.Base, "?#") {
+		return "", invalid("the base has to be a URL without a query") // it may have a password in it
+	}
+	if base.Path == "" { // else a key could go on with the host
+		base.Path = "/"
+	}
+	for _, segment := range strings.Split(base.Path+key, "/") {
+		if segment == "." || segment == ".." {
+			return "", invalid("the key %q has the segment %q", key, segment)
+		}
+	}
+	segments := strings.Split(key, "/")
+	for i, segment := range segments {
+		segments[i] = strings.ReplaceAll(url.QueryEscape(segment), "+", "%20") // as S3 signs it
+	}
+	return base.String() + strings.Join(segments, "/"), nil
+}
+
 func (h HTTPObjects) do(ctx context.Context, method, key string, body []byte, header map[string]string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, h.Base+key, bytes.NewReader(body))
+	target, err := h.url(key)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -104,17 +132,17 @@ func (h HTTPObjects) Head(ctx context.Context, key string) (etag string, token i
 	case res.StatusCode == http.StatusNotFound:
 		return "", 0, nil
 	case res.StatusCode != http.StatusOK:
-		return "", 0, fmt.Errorf("fence: HEAD %s%s: %s", h.Base, key, res.Status)
+		return "", 0, fmt.Errorf("fence: HEAD %q: %s", key, res.Status)
 	}
 	if etag = res.Header.Get("ETag"); etag == "" {
-		return "", 0, fmt.Errorf("fence: HEAD %s%s: the answer has no ETag", h.Base, key)
+		return "", 0, fmt.Errorf("fence: HEAD %q: the answer has no ETag", key)
 	}
 	text := res.Header.Get(TokenMetadata)
 	if text == "" {
 		return etag, 0, nil
 	}
 	if token, err = strconv.ParseInt(text, 10, 64); err != nil {
-		return "", 0, fmt.Errorf("fence: HEAD %s%s: the token is %q", h.Base, key, text)
+		return "", 0, fmt.Errorf("fence: HEAD %q: the token is %q", key, text)
 	}
 	return etag, token, nil
 }
@@ -135,7 +163,7 @@ func (h HTTPObjects) PutIf(ctx context.Context, key, etag string, token int64, b
 		res.StatusCode == http.StatusNotFound && etag != "": // it was deleted meanwhile
 		return ErrChanged
 	case res.StatusCode/100 != 2:
-		return fmt.Errorf("fence: PUT %s%s: %s", h.Base, key, res.Status)
+		return fmt.Errorf("fence: PUT %q: %s", key, res.Status)
 	}
 	return nil
 }

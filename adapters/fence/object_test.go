@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -157,5 +158,50 @@ func TestPutRefusesInvalidArgumentsAndTellsFailures(t *testing.T) {
 	}
 	if err := fence.Put(t.Context(), store, lease, "k", nil); !errors.Is(err, rlock.ErrUnlocked) {
 		t.Errorf("after the unlock: %v", err)
+	}
+}
+
+// A key is the name of an object, whatever is in it: never a query, another object or another host.
+func TestAKeyIsOneObject(t *testing.T) {
+	t.Parallel()
+	var sent []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent = append(sent, r.Host+r.RequestURI)
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	t.Cleanup(srv.Close)
+	host := strings.TrimPrefix(srv.URL, "http://")
+	for _, of := range []struct{ base, key, want string }{
+		{"/", "a/b c", "/a/b%20c"},
+		{"/", "k?acl", "/k%3Facl"},
+		{"/", "k#part", "/k%23part"},
+		{"/", "a+b", "/a%2Bb"}, // a plus is a space to S3
+		{"/", "%2e%2e/k", "/%252e%252e/k"},
+		{"/", "ä:&=@\n", "/%C3%A4%3A%26%3D%40%0A"},
+		{"/", "/a//b/", "//a//b/"},
+		{"/", "...", "/..."},
+		{"/bucket/x-", "a", "/bucket/x-a"},
+		{"", "@127.0.0.2/k", "/%40127.0.0.2/k"},
+		{"", "0/k", "/0/k"}, // and no port
+	} {
+		sent = nil
+		_, _, err := fence.HTTPObjects{Client: srv.Client(), Base: srv.URL + of.base}.Head(t.Context(), of.key)
+		if err != nil || len(sent) != 1 || sent[0] != host+of.want {
+			t.Errorf("%q%q: %q, %v; want %s", of.base, of.key, sent, err, of.want)
+		}
+	}
+	sent = nil
+	for _, of := range []struct{ base, key string }{
+		{srv.URL + "/", ".."}, {srv.URL + "/a/", "../b"}, {srv.URL + "/", "a/./b"}, {srv.URL + "/", "a/.."}, {srv.URL + "/.", "./a"},
+		{srv.URL + "/?a=", "k"}, {srv.URL + "/#", "k"}, {"", "k"}, {"/a/", "k"}, {"%", "k"},
+	} {
+		store := fence.HTTPObjects{Client: srv.Client(), Base: of.base}
+		_, _, err := store.Head(t.Context(), of.key)
+		if put := store.PutIf(t.Context(), of.key, "", 1, nil); !errors.Is(err, rlock.ErrInvalidArgument) || !errors.Is(put, rlock.ErrInvalidArgument) {
+			t.Errorf("%v: %v, %v", of, err, put)
+		}
+	}
+	if len(sent) > 0 {
+		t.Errorf("sent %q", sent)
 	}
 }

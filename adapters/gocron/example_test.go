@@ -13,18 +13,23 @@ import (
 
 var client *rlock.Client // rlock.New(rdb)
 
+func write(ctx context.Context, tick time.Time) error {
+	log.Print("the report of ", tick)
+	return ctx.Err()
+}
+
 // Each hour once in the fleet.
 func ExampleJob() {
 	scheduler, err := gocron.NewScheduler(gocron.WithLocation(time.UTC))
 	if err != nil {
 		log.Fatal(err)
 	}
-	report := rlockgocron.NewJob(client, "report")
-	task := report.Task(func(ctx context.Context, tick time.Time) error {
-		log.Print("the report of ", tick)
-		return ctx.Err() // ctx ends when the lease is lost, and when gocron ends the job
-	})
-	if _, err := report.AddTo(scheduler, gocron.CronJob("0 * * * *", false), task); err != nil {
+	report := rlockgocron.NewJob(client, "report") // of a *rlock.Client
+	_, err = report.AddTo(scheduler, gocron.CronJob("0 * * * *", false), report.Task(
+		func(ctx context.Context, tick time.Time) error { // ctx ends when the lease is lost, and when gocron ends the job
+			return write(ctx, tick)
+		}))
+	if err != nil {
 		log.Fatal(err)
 	}
 	scheduler.Start()

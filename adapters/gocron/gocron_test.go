@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -426,5 +427,40 @@ func TestElectorHasOneSchedulerRunTheJobs(t *testing.T) {
 	}
 	if _, err := NewElector(nil, ""); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Error(err)
+	}
+}
+
+// gocron asks the Job for the next time: in the nights in which the clocks change a time of day comes once.
+func TestTimeOfDayComesOnceWhenTheClocksChange(t *testing.T) {
+	t.Parallel()
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		crontab string
+		from    time.Time
+		want    []string // in UTC
+	}{
+		{"30 2 * * *", time.Date(2026, 10, 24, 22, 0, 0, 0, time.UTC), []string{"00:30"}},
+		{"0 * * * *", time.Date(2026, 10, 24, 22, 0, 0, 0, time.UTC), []string{"23:00", "00:00", "01:00", "02:00", "03:00"}},
+		{"30 2 * * *", time.Date(2026, 3, 28, 23, 0, 0, 0, time.UTC), []string{"01:00"}},
+		{"CRON_TZ=UTC 30 0 * * *", time.Date(2026, 10, 24, 22, 0, 0, 0, time.UTC), []string{"00:30"}},
+	} {
+		job := NewJob(rlocktest.New(t).Client(), "report")
+		if err := job.IsValid(c.crontab, berlin, c.from); err != nil {
+			t.Fatal(err)
+		}
+		var ticks []string
+		for at := job.Next(c.from); at.Sub(c.from) < 6*time.Hour; at = job.Next(at) {
+			tick, err := rlock.ScheduledTime(at.Add(time.Minute).UTC(), job.Next)
+			if err != nil || !tick.Equal(at) {
+				t.Errorf("%s: a call after %v is for %v, %v", c.crontab, at, tick, err)
+			}
+			ticks = append(ticks, at.UTC().Format("15:04"))
+		}
+		if !slices.Equal(ticks, c.want) {
+			t.Errorf("%s: %v, want %v", c.crontab, ticks, c.want)
+		}
 	}
 }

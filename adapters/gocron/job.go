@@ -58,7 +58,8 @@ func (j *Job) CronJob() *rlock.CronJob { return j.cron }
 
 // AddTo gives the job to a scheduler, with its name. The definition is a gocron.CronJob, with or without seconds;
 // another is refused with [ErrNoTicks]. "@every 1h" is aligned: it has all whole multiples of an hour in UTC. Set the
-// location of the scheduler (gocron.WithLocation), or TZ= in the crontab, if the hosts are not all in one zone.
+// location of the scheduler (gocron.WithLocation), or TZ= in the crontab, if the hosts are not all in one zone. In the
+// nights in which its clocks change, a time of day comes once: see rlock.InZone.
 //
 // If Redis does not answer, nobody runs the tick. gocron tells an error of the claim to gocron.AfterLockError:
 // [ErrElsewhere] mostly, or one of rlock.CronJob, such as rlock.ErrUnreachable.
@@ -127,8 +128,18 @@ func parse(crontab string, location *time.Location) (cron.Schedule, error) {
 	if every, ok := schedule.(cron.ConstantDelaySchedule); ok {
 		return rlock.Every(every.Delay), nil
 	}
+	if spec, ok := schedule.(*cron.SpecSchedule); ok {
+		free := *spec
+		free.Location = time.Local // of the argument, to robfig/cron
+		return next(rlock.InZone(free.Next, spec.Location)), nil
+	}
 	return schedule, nil
 }
+
+// next is a cron.Schedule.
+type next func(after time.Time) time.Time
+
+func (n next) Next(after time.Time) time.Time { return n(after) }
 
 // Next implements gocron.Cron.
 func (j *Job) Next(lastRun time.Time) time.Time { return j.ticks().Next(lastRun) }

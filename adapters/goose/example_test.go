@@ -14,8 +14,9 @@ import (
 )
 
 var (
-	client *rlock.Client // rlock.New(rdb)
-	db     *sql.DB
+	client     *rlock.Client // rlock.New(rdb)
+	db         *sql.DB
+	migrations = os.DirFS("migrations")
 )
 
 func ExampleNew() {
@@ -23,11 +24,29 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, os.DirFS("migrations"), goose.WithLocker(locker))
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations, goose.WithLocker(locker))
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := provider.Up(context.Background()); err != nil {
-		log.Fatal(err) // rlock.ErrNotAcquired: another still migrates after five minutes
+	ctx := context.Background()
+	_, err = provider.Up(ctx) // rlock.ErrNotAcquired: another still migrates after five minutes
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Without the Locker: the context of the migrations ends with the lease.
+func Example_contextOfTheLease() {
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	err = rlock.Do(ctx, client.NewLock("migrate:shop"), func(ctx context.Context) error {
+		_, err := provider.Up(ctx)
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
 	}
 }

@@ -5,25 +5,42 @@ import (
 	"log"
 	"net/http"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/adapters/idempotency"
 )
 
-var locks *rlock.Client // rlock.New(rdb)
+var (
+	rdb   redis.UniversalClient
+	locks *rlock.Client // rlock.New(rdb)
+)
+
+var sessions = map[string]string{} // accounts
+
+// account returns who has logged in.
+func account(r *http.Request) (string, error) {
+	cookie, err := r.Cookie("session")
+	if err != nil {
+		return "", &idempotency.Refusal{Status: http.StatusUnauthorized, Detail: "Log in."}
+	}
+	id, ok := sessions[cookie.Value]
+	if !ok {
+		return "", &idempotency.Refusal{Status: http.StatusForbidden, Detail: "The session has ended."}
+	}
+	return id, nil
+}
 
 func ExampleNew() {
-	idempotent, err := idempotency.New(locks, func(r *http.Request) string {
-		account, _, _ := r.BasicAuth() // what was authenticated
-		return account
-	}, idempotency.WithReport(func(r *http.Request, err error) { log.Print(r.URL.Path, ": ", err) }))
-	if err != nil {
-		log.Fatal(err)
-	}
 	createOrder := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprintln(w, "order 1")
 	})
 	mux := http.NewServeMux()
+	idempotent, err := idempotency.New(locks, rdb, "shop", account)
+	if err != nil {
+		log.Fatal(err)
+	}
 	mux.Handle("POST /orders", idempotent(createOrder))
 	log.Fatal(http.ListenAndServe("localhost:8080", mux))
 }

@@ -10,9 +10,6 @@ package idempotency
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +19,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
 )
@@ -37,11 +36,15 @@ const (
 	DefaultKeep       = 24 * time.Hour   // Stripe's
 	DefaultMaxWait    = 10 * time.Second // of Prefer: wait
 	DefaultMaxRequest = 1 << 20
-	MaxKeyLength      = 255                            // Stripe's
-	MaxAnswer         = rlock.MaxResultLength - 16<<10 // of a body that is kept; the rest is for headers
-	retryAfter        = "1"                            // seconds
-	problemType       = "application/problem+json"     // RFC 9457
-	lockPrefix        = "idempotency:"                 // and a hash of all that the key is bound to
+	DefaultMaxBodies  = 32 << 20 // of all requests
+	DefaultMaxAnswer  = 64 << 10
+	DefaultMaxKept    = 1000                               // answers of a principal
+	MaxKeyLength      = 255                                // Stripe's
+	MaxAnswer         = rlock.MaxResultLength - maxHeaders // the longest body that can be kept
+	maxHeaders        = 16 << 10                           // of an answer that is kept
+	retryAfter        = "1"                                // seconds
+	problemType       = "application/problem+json"         // RFC 9457
+	lockPrefix        = "idempotency:"                     // and a hash of all that the key is bound to
 )
 
 // An Option configures [New].
@@ -63,6 +66,19 @@ func WithMaxWait(d time.Duration) Option { return func(m *middleware) { m.maxWai
 // 413.
 func WithMaxRequest(bytes int64) Option { return func(m *middleware) { m.maxRequest = bytes } }
 
+// WithMaxBodies bounds the bodies that are in memory at a time, each from before its first byte to its answer, of all requests of
+// this middleware. A principal has a quarter at most, also "" for all, or [WithMaxRequest] if that is more. A request that needs more is
+// answered with 503 and Retry-After, and not executed: it does not wait, since how long would be up to those that send slowly.
+func WithMaxBodies(bytes int64) Option { return func(m *middleware) { m.maxBodies = bytes } }
+
+// WithMaxAnswer bounds the body of an answer that is kept, up to [MaxAnswer]. A longer one is sent as it is; then a
+// repeated request is answered with 409, and is not executed either.
+func WithMaxAnswer(bytes int) Option { return func(m *middleware) { m.maxAnswer = bytes } }
+
+// WithMaxKept bounds how many answers are kept for a principal. The oldest goes first, also before its time is over: a
+// request that repeats its key is executed again.
+func WithMaxKept(answers int) Option { return func(m *middleware) { m.maxKept = answers } }
+
 // WithHeaders adds headers of answers that are kept, to Content-Type, -Encoding, -Language and -Disposition, Location,
 // ETag, Last-Modified and Link. Set-Cookie is refused: a replay must not renew a session.
 func WithHeaders(names ...string) Option {
@@ -82,39 +98,61 @@ func WithKept(kept func(status int) bool) Option { return func(m *middleware) { 
 func WithFailOpen() Option { return func(m *middleware) { m.failOpen = true } }
 
 // WithReport sets who is told what the client cannot be told: that Redis does not answer, that the lease was lost while
-// the handler ran, or that its answer was not kept.
+// the handler ran, that its answer was not kept, that the body was read before, that there was no memory for it, or why
+// there was no principal.
 func WithReport(report func(r *http.Request, err error)) Option {
 	return func(m *middleware) { m.report = report }
 }
 
 type middleware struct {
 	client     *rlock.Client
-	principal  func(r *http.Request) string
+	rdb        redis.UniversalClient
+	namespace  string
+	principal  func(r *http.Request) (string, error)
 	keep       time.Duration
 	methods    []string
 	optional   bool
 	maxWait    time.Duration
 	maxRequest int64
+	maxBodies  int64
+	bodies     *bodies
+	maxAnswer  int
+	maxKept    int
 	headers    []string
 	kept       func(status int) bool
 	failOpen   bool
 	report     func(r *http.Request, err error)
 }
 
-// New returns the middleware. principal returns who sends the request, such as a user or account id; it must come from
-// what was authenticated. A key of one principal is nothing to another, nor on another method or path. If nobody has to
-// log in, return "" for all.
+// New returns the middleware. rdb has the Redis of the client; an index of the answers of each principal is kept there.
+// The namespace is the name of the service, and is not empty: services that share a Redis do not get answers of each
+// other. principal returns who sends the request, such as a user or account id; it must come from what was
+// authenticated. A key of one principal is nothing to another, nor with another method, host or URI. If nobody has to log
+// in, return "" for all.
+//
+// An error of principal refuses the request before a byte of its body is read, or anything is sent to Redis. It is
+// answered as a [*Refusal] says, and otherwise with 401. principal is not called for requests that pass through.
+//
+// The host is that of the request. If a proxy puts the address of a replica there, set Host before the middleware:
+// otherwise each replica executes the request. The URI is what the client has sent, whatever http.StripPrefix makes of
+// it.
+//
+// A repeated request has the same body; of multipart bodies the parts count, and not the boundary. If a handler outside
+// has parsed it as a form, the form counts. A body that was read before otherwise is answered with 500. That cannot be
+// seen of a part of a body without a Content-Length.
 //
 // The handler runs with the context of a lease, which ends if that is lost. It does not end when the caller leaves:
-// what has begun is executed to its end, for the request that will come again; only a stream ends then. The answer is sent as the handler
-// writes it, and kept when it has returned. One that was flushed, hijacked or is longer than [MaxAnswer] is not kept:
-// then a repeated request is told so (409), and is not executed either. If the handler panics, nothing is kept.
+// what has begun is executed to its end, for the request that will come again. Only a stream ends then: text/event-stream,
+// an answer that was flushed and is too long to be kept, and a connection that was hijacked. The answer is sent as the
+// handler writes it, and kept when it has returned. One that is too long ([WithMaxAnswer]), a stream whose reader has
+// left, and a hijacked connection are not kept: then a repeated request is told so (409), and is not executed either. If
+// the handler panics, nothing is kept.
 //
 // The error matches rlock.ErrInvalidArgument.
-func New(client *rlock.Client, principal func(r *http.Request) string, opts ...Option) (func(next http.Handler) http.Handler, error) {
+func New(client *rlock.Client, rdb redis.UniversalClient, namespace string, principal func(r *http.Request) (string, error), opts ...Option) (func(next http.Handler) http.Handler, error) {
 	m := &middleware{
-		client: client, principal: principal, keep: DefaultKeep, methods: []string{http.MethodPost, http.MethodPatch},
-		maxWait: DefaultMaxWait, maxRequest: DefaultMaxRequest,
+		client: client, rdb: rdb, namespace: namespace, principal: principal, keep: DefaultKeep, methods: []string{http.MethodPost, http.MethodPatch},
+		maxWait: DefaultMaxWait, maxRequest: DefaultMaxRequest, maxBodies: DefaultMaxBodies, maxAnswer: DefaultMaxAnswer, maxKept: DefaultMaxKept,
 		headers: []string{"Content-Type", "Content-Encoding", "Content-Language", "Content-Disposition", "Location", "Etag", "Last-Modified", "Link"},
 		kept: func(status int) bool {
 			switch status {
@@ -132,8 +170,10 @@ func New(client *rlock.Client, principal func(r *http.Request) string, opts ...O
 		opt(m)
 	}
 	switch {
-	case client == nil:
-		return nil, invalid("the client is nil")
+	case client == nil || rdb == nil:
+		return nil, invalid("a client is nil")
+	case namespace == "":
+		return nil, invalid("the namespace is empty: it is the name of the service")
 	case principal == nil:
 		return nil, invalid("the function for the principal is nil: a key has to be bound to who sends it")
 	case m.keep < rlock.MinKeep || m.keep > rlock.MaxKeep:
@@ -142,11 +182,18 @@ func New(client *rlock.Client, principal func(r *http.Request) string, opts ...O
 		return nil, invalid("there is no method")
 	case m.maxWait < 0 || m.maxRequest < 0:
 		return nil, invalid("a bound is negative")
+	case m.maxBodies <= m.maxRequest:
+		return nil, invalid("all bodies have %d bytes: more than the %d of one is possible", m.maxBodies, m.maxRequest)
+	case m.maxAnswer < 0 || m.maxAnswer > MaxAnswer:
+		return nil, invalid("answers of %d bytes: from 0 to %d is possible", m.maxAnswer, MaxAnswer)
+	case m.maxKept < 1:
+		return nil, invalid("%d answers of a principal are kept: 1 is the least", m.maxKept)
 	case slices.Contains(m.headers, "Set-Cookie"):
 		return nil, invalid("Set-Cookie cannot be kept")
 	case m.kept == nil || m.report == nil:
 		return nil, invalid("a function is nil")
 	}
+	m.bodies = newBodies(m.maxBodies, m.maxRequest)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 	}, nil
@@ -175,20 +222,90 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		problem(w, http.StatusBadRequest, Header+" is invalid", err.Error())
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, m.maxRequest))
+	principal, err := m.principal(r) // before a byte of the body is read
 	if err != nil {
-		if errors.As(err, new(*http.MaxBytesError)) {
-			problem(w, http.StatusRequestEntityTooLarge, "The body is too long", fmt.Sprintf("With an %s it may have %d bytes.", Header, m.maxRequest))
-			return
-		}
-		problem(w, http.StatusBadRequest, "The body cannot be read", "")
+		m.refuse(w, r, err)
+		return
+	}
+	body := &body{in: m.bodies, principal: principal}
+	defer body.drop()
+	var sent string
+	err = body.read(http.MaxBytesReader(w, r.Body, m.maxRequest), r.ContentLength, m.maxRequest)
+	if err == nil || errors.Is(err, http.ErrBodyReadAfterClose) {
+		sent, err = fingerprint(r, body.bytes)
+	}
+	if err != nil {
+		m.unread(w, r, err)
 		return
 	}
 	r = r.WithContext(r.Context()) // a copy
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	fingerprint := hash(r.Method, r.URL.RequestURI(), r.Header.Get("Content-Type"), string(body))
-	once := m.client.NewOnce(lockPrefix+hash(m.principal(r), r.Method, r.URL.Path, key), m.keep)
-	execute := func(ctx context.Context) ([]byte, error) { return m.execute(ctx, w, r, next, fingerprint) }
+	r.Body = io.NopCloser(bytes.NewReader(body.bytes))
+	m.protect(w, r, next, principal, sent, hash(m.namespace, principal, strings.ToLower(r.Host), r.Method, sentURI(r), key))
+}
+
+// A Refusal is an error of the function for the principal that says how to answer. Other errors are answered with 401, and
+// [WithReport] is told of them; what they say is not sent.
+type Refusal struct {
+	Status int         // 401 unless it is from 400 to 599
+	Header http.Header // is added, such as WWW-Authenticate or Retry-After
+	Detail string      // is sent
+}
+
+// Error returns the status and the detail.
+func (e *Refusal) Error() string {
+	return fmt.Sprintf("idempotency: refused with %d: %s", e.status(), e.Detail)
+}
+
+func (e *Refusal) status() int {
+	if e.Status < 400 || e.Status > 599 {
+		return http.StatusUnauthorized
+	}
+	return e.Status
+}
+
+// refuse answers a request without a principal.
+func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	refusal := &Refusal{}
+	if !errors.As(err, &refusal) {
+		m.report(r, err)
+	}
+	for name, values := range refusal.Header {
+		for _, value := range values {
+			w.Header().Add(name, value)
+		}
+	}
+	problem(w, refusal.status(), "The request is refused", refusal.Detail)
+}
+
+// unread answers a request whose body was not read, or cannot be compared.
+func (m *middleware) unread(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		problem(w, http.StatusRequestEntityTooLarge, "The body is too long", fmt.Sprintf("With an %s it may have %d bytes.", Header, m.maxRequest))
+	case errors.Is(err, errFull):
+		m.report(r, err)
+		w.Header().Set("Retry-After", retryAfter)
+		problem(w, http.StatusServiceUnavailable, "Too many bodies are being read", "The request was not executed. Repeat it later, with the same key.")
+	case errors.Is(err, errReadBefore):
+		m.report(r, err)
+		problem(w, http.StatusInternalServerError, "The "+Header+" cannot be checked", "The request was not executed.")
+	default:
+		problem(w, http.StatusBadRequest, "The body cannot be read", "")
+	}
+}
+
+// protect answers a request that has a principal, and a name for all that its key is bound to.
+func (m *middleware) protect(w http.ResponseWriter, r *http.Request, next http.Handler, principal, fingerprint, name string) {
+	once := m.once(name)
+	execute := func(ctx context.Context) ([]byte, error) {
+		result, err := m.execute(ctx, w, r, next, fingerprint)
+		if err == nil {
+			if err := m.bound(context.WithoutCancel(ctx), principal, name); err != nil {
+				m.report(r, err)
+			}
+		}
+		return result, err
+	}
 
 	// What has begun is not broken off when the caller leaves.
 	ctx := context.WithoutCancel(r.Context())
@@ -237,26 +354,32 @@ func (m *middleware) execute(ctx context.Context, w http.ResponseWriter, r *http
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := func() bool { return true }
-	rec := &recorder{ResponseWriter: w, headers: m.headers, onStream: func() { stop = context.AfterFunc(r.Context(), cancel) }}
+	rec := &recorder{ResponseWriter: w, headers: m.headers, most: m.maxAnswer, onStream: func() { stop = context.AfterFunc(r.Context(), cancel) }}
 	defer func() { stop() }()
 	next.ServeHTTP(rec, r.WithContext(ctx))
+	if rec.streaming && r.Context().Err() != nil {
+		rec.drop() // its end is missing, perhaps
+	}
 	a := rec.answer()
 	a.Fingerprint = fingerprint
 	if !m.kept(a.Status) {
 		return nil, errNotKept
 	}
-	result, err := a.encode()
+	result, err := a.encode(m.maxAnswer + maxHeaders)
 	if err != nil {
 		return nil, err
 	}
 	if !a.HasBody {
-		m.report(r, fmt.Errorf("idempotency: the answer of %s %s is too long or was streamed, and is not kept", r.Method, r.URL.Path))
+		m.report(r, fmt.Errorf("idempotency: the answer of %s %s is too long to be kept, or a stream whose reader has left", r.Method, r.URL.Path))
 	}
 	return result, nil
 }
 
 func (m *middleware) replay(w http.ResponseWriter, r *http.Request, result []byte, fingerprint string) {
 	a, err := decode(result)
+	if err == nil && a.HasBody && (a.Status < 200 || a.Status > 999) {
+		err = fmt.Errorf("idempotency: the answer that was kept has status %d", a.Status)
+	}
 	if err != nil {
 		m.report(r, err)
 		problem(w, http.StatusInternalServerError, "The answer that was kept cannot be read", "")
@@ -271,8 +394,10 @@ func (m *middleware) replay(w http.ResponseWriter, r *http.Request, result []byt
 		problem(w, http.StatusConflict, "The request was executed before", fmt.Sprintf("Its answer, with status %d, was not kept. It is not executed again.", a.Status))
 		return
 	}
-	for name, values := range a.Header {
-		w.Header()[name] = values
+	for _, name := range m.headers {
+		if values := a.Header[name]; len(values) > 0 {
+			w.Header()[name] = values
+		}
 	}
 	w.WriteHeader(a.Status)
 	_, _ = w.Write(a.body)
@@ -327,16 +452,6 @@ func parseKey(values []string) (string, error) {
 	return key.String(), nil
 }
 
-// hash is that of some texts and where each ends.
-func hash(parts ...string) string {
-	h := sha256.New()
-	for _, part := range parts {
-		_ = binary.Write(h, binary.BigEndian, uint64(len(part)))
-		_, _ = io.WriteString(h, part)
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
 func problem(w http.ResponseWriter, status int, title, detail string) {
 	text, _ := json.Marshal(struct {
 		Type   string `json:"type"`
@@ -358,12 +473,12 @@ type answer struct {
 	body        []byte
 }
 
-func (a *answer) encode() ([]byte, error) {
+func (a *answer) encode(most int) ([]byte, error) {
 	head, err := json.Marshal(a)
 	if err != nil {
 		return nil, err
 	}
-	if len(head)+1+len(a.body) > rlock.MaxResultLength {
+	if len(head)+1+len(a.body) > most {
 		a.HasBody, a.Header, a.body = false, nil, nil
 		if head, err = json.Marshal(a); err != nil {
 			return nil, err

@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/labstack/echo/v4"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/adapters/idempotency"
@@ -28,10 +29,21 @@ import (
 
 func TestMain(m *testing.M) { locktest.Main(m) }
 
-func user(r *http.Request) string { return r.Header.Get("User") }
+func user(r *http.Request) (string, error) { return r.Header.Get("User"), nil }
+
+// backend is a Redis.
+type backend struct {
+	client *rlock.Client
+	rdb    redis.UniversalClient
+}
+
+func inMemory(t testing.TB) backend {
+	srv := rlocktest.New(t)
+	return backend{srv.Client(), srv.Redis()}
+}
 
 // serve starts a server with the middleware around a handler. The default handler counts, and says which run it was.
-func serve(t testing.TB, client *rlock.Client, handler http.HandlerFunc, opts ...idempotency.Option) *caller {
+func serve(t testing.TB, of backend, handler http.HandlerFunc, opts ...idempotency.Option) *caller {
 	t.Helper()
 	c := &caller{t: t}
 	if handler == nil {
@@ -43,7 +55,7 @@ func serve(t testing.TB, client *rlock.Client, handler http.HandlerFunc, opts ..
 			fmt.Fprintf(w, "run %d: %s", c.runs.Add(1), body)
 		}
 	}
-	middleware, err := idempotency.New(client, user, opts...)
+	middleware, err := idempotency.New(of.client, of.rdb, "shop", user, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,6 +85,7 @@ func (c *caller) send(method, path, body string, headers ...string) reply {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	req.Host = "shop.example" // in each process
 	for _, header := range headers {
 		name, value, _ := strings.Cut(header, ": ")
 		req.Header.Add(name, value)
@@ -110,7 +123,7 @@ const key = `Idempotency-Key: "8e03978e-40d5-43e8-bc93-6894a57f9324"`
 
 func TestARepeatedRequestGetsTheSameAnswer(t *testing.T) {
 	t.Parallel()
-	c := serve(t, rlocktest.New(t).Client(), nil)
+	c := serve(t, inMemory(t), nil)
 	first := c.post("tea", key)
 	if first.status != 201 || first.body != "run 1: tea" || first.header.Get(idempotency.ReplayedHeader) != "" {
 		t.Errorf("%+v", first)
@@ -131,7 +144,7 @@ func TestARepeatedRequestGetsTheSameAnswer(t *testing.T) {
 
 func TestAMissingOrInvalidKeyIsABadRequest(t *testing.T) {
 	t.Parallel()
-	c := serve(t, rlocktest.New(t).Client(), nil)
+	c := serve(t, inMemory(t), nil)
 	c.post("tea").want(t, 400)
 	for _, value := range []string{``, `""`, `"a`, `a"b`, `"a\b"`, `"a\"`, `a b`, `a, b`, strings.Repeat("x", 256), `"ü"`} {
 		c.post("tea", "Idempotency-Key: "+value).want(t, 400)
@@ -149,14 +162,14 @@ func TestAMissingOrInvalidKeyIsABadRequest(t *testing.T) {
 
 func TestOtherMethodsAndOptionalKeysPassThrough(t *testing.T) {
 	t.Parallel()
-	client := rlocktest.New(t).Client()
-	c := serve(t, client, nil)
+	in := inMemory(t)
+	c := serve(t, in, nil)
 	for n := 1; n <= 2; n++ {
 		if r := c.send("PUT", "/orders", "tea", key); r.body != fmt.Sprintf("run %d: tea", n) {
 			t.Errorf("%+v", r)
 		}
 	}
-	c = serve(t, client, nil, idempotency.WithOptionalKey())
+	c = serve(t, in, nil, idempotency.WithOptionalKey())
 	for n := 1; n <= 2; n++ {
 		if r := c.post("tea"); r.body != fmt.Sprintf("run %d: tea", n) {
 			t.Errorf("%+v", r)
@@ -166,10 +179,9 @@ func TestOtherMethodsAndOptionalKeysPassThrough(t *testing.T) {
 
 func TestAKeyWithAnotherRequestIsUnprocessable(t *testing.T) {
 	t.Parallel()
-	c := serve(t, rlocktest.New(t).Client(), nil)
+	c := serve(t, inMemory(t), nil)
 	c.post("tea", key)
 	c.post("coffee", key).want(t, 422)
-	c.send("POST", "/orders?express", "tea", key).want(t, 422)
 	c.post("tea", key, "Content-Type: text/plain").want(t, 422)
 	if n := c.runs.Load(); n != 1 {
 		t.Errorf("%d runs", n)
@@ -178,12 +190,13 @@ func TestAKeyWithAnotherRequestIsUnprocessable(t *testing.T) {
 
 func TestAKeyIsBoundToWhoSendsItAndWhere(t *testing.T) {
 	t.Parallel()
-	c := serve(t, rlocktest.New(t).Client(), nil)
+	c := serve(t, inMemory(t), nil)
 	for n, send := range []func() reply{
 		func() reply { return c.post("tea", key) },
 		func() reply { return c.post("tea", key, "User: 7") },
 		func() reply { return c.send("PATCH", "/orders", "tea", key) },
 		func() reply { return c.send("POST", "/orders/2", "tea", key) },
+		func() reply { return c.send("POST", "/orders?express", "tea", key) },
 	} {
 		if r := send(); r.body != fmt.Sprintf("run %d: tea", n+1) {
 			t.Errorf("%+v", r)
@@ -205,7 +218,7 @@ func TestWhileTheFirstIsInProgress(t *testing.T) {
 	t.Parallel()
 	srv := rlocktest.New(t)
 	handler, runs, goOn := held("done")
-	c := serve(t, srv.Client(), handler)
+	c := serve(t, backend{srv.Client(), srv.Redis()}, handler)
 	replies := make(chan reply, 2)
 	go func() { replies <- c.post("tea", key) }()
 	<-runs
@@ -239,7 +252,7 @@ func TestErrorsAreRepeatedUnlessTheyAskToTryAgain(t *testing.T) {
 	t.Parallel()
 	for status, runs := range map[int]int32{500: 1, 404: 1, 422: 1, 503: 2, 429: 2} {
 		var c *caller
-		c = serve(t, rlocktest.New(t).Client(), func(w http.ResponseWriter, _ *http.Request) {
+		c = serve(t, inMemory(t), func(w http.ResponseWriter, _ *http.Request) {
 			c.runs.Add(1)
 			http.Error(w, "no", status)
 		})
@@ -252,7 +265,7 @@ func TestErrorsAreRepeatedUnlessTheyAskToTryAgain(t *testing.T) {
 			t.Errorf("%d: %d runs; want %d", status, n, runs)
 		}
 	}
-	c := serve(t, rlocktest.New(t).Client(), nil, idempotency.WithKept(func(status int) bool { return status != 201 }))
+	c := serve(t, inMemory(t), nil, idempotency.WithKept(func(status int) bool { return status != 201 }))
 	if first, second := c.post("tea", key), c.post("tea", key); first.body == second.body {
 		t.Errorf("%+v", second)
 	}
@@ -261,7 +274,7 @@ func TestErrorsAreRepeatedUnlessTheyAskToTryAgain(t *testing.T) {
 func TestAPanicKeepsNothing(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int32
-	c := serve(t, rlocktest.New(t).Client(), func(w http.ResponseWriter, _ *http.Request) {
+	c := serve(t, inMemory(t), func(w http.ResponseWriter, _ *http.Request) {
 		if runs.Add(1) == 1 {
 			panic(http.ErrAbortHandler)
 		}
@@ -269,6 +282,7 @@ func TestAPanicKeepsNothing(t *testing.T) {
 	})
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", c.url+"/orders", strings.NewReader("tea"))
 	req.Header.Set("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")
+	req.Host = "shop.example"
 	if res, err := c.http.Do(req); err == nil {
 		_ = res.Body.Close()
 		t.Error("the panic was not passed on")
@@ -285,13 +299,14 @@ func TestTheCallerLeaves(t *testing.T) {
 	srv := rlocktest.New(t)
 	handler, runs, goOn := held("done")
 	canceled := make(chan error, 1)
-	c := serve(t, srv.Client(), func(w http.ResponseWriter, r *http.Request) {
+	c := serve(t, backend{srv.Client(), srv.Redis()}, func(w http.ResponseWriter, r *http.Request) {
 		handler(w, r)
 		canceled <- r.Context().Err()
 	})
 	ctx, leave := context.WithCancel(t.Context())
 	req, _ := http.NewRequestWithContext(ctx, "POST", c.url+"/orders", strings.NewReader("tea"))
 	req.Header.Set("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")
+	req.Host = "shop.example"
 	left := make(chan error, 1)
 	go func() {
 		res, err := c.http.Do(req)
@@ -340,6 +355,7 @@ func TestACrashDoesNotStrandTheKey(t *testing.T) {
 	go func() {
 		req, _ := http.NewRequest("POST", dead.url+"/hang", strings.NewReader("tea"))
 		req.Header.Set("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")
+		req.Host = "shop.example"
 		_, err := dead.http.Do(req)
 		gone <- err
 	}()
@@ -348,7 +364,7 @@ func TestACrashDoesNotStrandTheKey(t *testing.T) {
 	if err := <-gone; err == nil {
 		t.Error("a dead process has answered")
 	}
-	c := serve(t, locktest.NewClient(t, srv.Client()), nil)
+	c := serve(t, backend{locktest.NewClient(t, srv.Client()), srv.Client()}, nil)
 	locktest.Eventually(t, "another executes it", func() bool {
 		r := c.send("POST", "/hang", "tea", key)
 		return r.status == 201
@@ -405,7 +421,7 @@ func TestChildProcess(t *testing.T) {
 
 func childServe(t *testing.T, parent *locktest.Parent, addr string, _ []string) {
 	client, rdb := locktest.ChildClient(t, addr, rlock.WithWatchdogLease(2*time.Second))
-	c := serve(t, client, func(w http.ResponseWriter, r *http.Request) {
+	c := serve(t, backend{client, rdb}, func(w http.ResponseWriter, r *http.Request) {
 		run := rdb.Incr(context.Background(), "runs").Val()
 		if r.URL.Path == "/hang" {
 			parent.Report("runs")
@@ -427,7 +443,7 @@ func TestRedisIsAway(t *testing.T) {
 		if open {
 			opts = append(opts, idempotency.WithFailOpen())
 		}
-		c := serve(t, srv.NewClient(rlock.WithCommandTimeout(100*time.Millisecond)), nil, opts...)
+		c := serve(t, backend{srv.NewClient(rlock.WithCommandTimeout(100 * time.Millisecond)), srv.Redis()}, nil, opts...)
 		srv.Disconnect()
 		r := c.post("tea", key)
 		if open {
@@ -448,7 +464,7 @@ func TestALossIsReported(t *testing.T) {
 	t.Parallel()
 	srv := rlocktest.New(t)
 	reports := make(chan error, 1)
-	c := serve(t, srv.Client(), func(w http.ResponseWriter, r *http.Request) {
+	c := serve(t, backend{srv.Client(), srv.Redis()}, func(w http.ResponseWriter, r *http.Request) {
 		lease, ok := rlock.LeaseFrom(r.Context())
 		if !ok || lease.Token() <= 0 {
 			t.Errorf("the lease is %v", lease)
@@ -482,12 +498,13 @@ func TestLongAnswersAndStreamsPassThrough(t *testing.T) {
 			w.Header().Set("Link", strings.Repeat("h", 20<<10))
 			_, _ = io.WriteString(w, long)
 		},
-		"flushed": func(w http.ResponseWriter, _ *http.Request) {
+		"flushed and too long": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "a")
 			w.(http.Flusher).Flush()
-			_, _ = io.WriteString(w, "b")
+			_, _ = io.WriteString(w, long)
 		},
-		"flushed by a controller": func(w http.ResponseWriter, _ *http.Request) {
+		"flushed when too long": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, long+"y")
 			c := http.NewResponseController(w)
 			if err := errors.Join(c.SetWriteDeadline(time.Now().Add(time.Minute)), c.Flush()); err != nil {
 				t.Error(err)
@@ -495,7 +512,7 @@ func TestLongAnswersAndStreamsPassThrough(t *testing.T) {
 		},
 	} {
 		runs := 0
-		c := serve(t, rlocktest.New(t).Client(), func(w http.ResponseWriter, r *http.Request) { runs++; handler(w, r) })
+		c := serve(t, inMemory(t), func(w http.ResponseWriter, r *http.Request) { runs++; handler(w, r) }, idempotency.WithMaxAnswer(idempotency.MaxAnswer))
 		first := c.post("tea", key)
 		if first.status != 200 {
 			t.Errorf("%s: %d", what, first.status)
@@ -521,7 +538,7 @@ func TestLongAnswersAndStreamsPassThrough(t *testing.T) {
 func TestAStreamEndsAndAHijackWorks(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
-	c := serve(t, rlocktest.New(t).Client(), func(w http.ResponseWriter, r *http.Request) {
+	c := serve(t, inMemory(t), func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hijack" {
 			conn, _, err := w.(http.Hijacker).Hijack()
 			if err != nil {
@@ -532,6 +549,7 @@ func TestAStreamEndsAndAHijackWorks(t *testing.T) {
 			_ = conn.Close()
 			return
 		}
+		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(w, "data: 1\n")
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
@@ -565,7 +583,7 @@ func TestAStreamEndsAndAHijackWorks(t *testing.T) {
 
 func TestALongRequestIsRefused(t *testing.T) {
 	t.Parallel()
-	c := serve(t, rlocktest.New(t).Client(), nil, idempotency.WithMaxRequest(3))
+	c := serve(t, inMemory(t), nil, idempotency.WithMaxRequest(3))
 	c.post("coffee", key).want(t, 413)
 	if r := c.post("tea", key); r.status != 201 {
 		t.Errorf("%+v", r)
@@ -575,8 +593,8 @@ func TestALongRequestIsRefused(t *testing.T) {
 // chi and echo as they are.
 func TestRouters(t *testing.T) {
 	t.Parallel()
-	client := rlocktest.New(t).Client()
-	middleware, err := idempotency.New(client, user)
+	in := inMemory(t)
+	middleware, err := idempotency.New(in.client, in.rdb, "shop", user)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -613,18 +631,23 @@ func TestRouters(t *testing.T) {
 
 func TestNewRefusesInvalidArguments(t *testing.T) {
 	t.Parallel()
-	client := rlocktest.New(t).Client()
+	in := inMemory(t)
 	for what, of := range map[string]func() (func(http.Handler) http.Handler, error){
-		"no client":    func() (func(http.Handler) http.Handler, error) { return idempotency.New(nil, user) },
-		"no principal": func() (func(http.Handler) http.Handler, error) { return idempotency.New(client, nil) },
+		"no client":    func() (func(http.Handler) http.Handler, error) { return idempotency.New(nil, in.rdb, "shop", user) },
+		"no Redis":     func() (func(http.Handler) http.Handler, error) { return idempotency.New(in.client, nil, "shop", user) },
+		"no namespace": func() (func(http.Handler) http.Handler, error) { return idempotency.New(in.client, in.rdb, "", user) },
+		"no principal": func() (func(http.Handler) http.Handler, error) {
+			return idempotency.New(in.client, in.rdb, "shop", nil)
+		},
 	} {
 		if _, err := of(); !errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	for i, opt := range []idempotency.Option{nil, idempotency.WithKeep(0), idempotency.WithMethods(), idempotency.WithMaxWait(-1),
-		idempotency.WithMaxRequest(-1), idempotency.WithHeaders("set-cookie"), idempotency.WithKept(nil), idempotency.WithReport(nil)} {
-		if _, err := idempotency.New(client, user, opt); !errors.Is(err, rlock.ErrInvalidArgument) {
+		idempotency.WithMaxRequest(-1), idempotency.WithMaxBodies(idempotency.DefaultMaxRequest), idempotency.WithMaxAnswer(-1), idempotency.WithMaxAnswer(idempotency.MaxAnswer + 1), idempotency.WithMaxKept(0),
+		idempotency.WithHeaders("set-cookie"), idempotency.WithKept(nil), idempotency.WithReport(nil)} {
+		if _, err := idempotency.New(in.client, in.rdb, "shop", user, opt); !errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Errorf("option %d: %v", i, err)
 		}
 	}

@@ -3,21 +3,25 @@ package idempotency
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"net"
 	"net/http"
+	"strings"
 )
 
 // recorder passes an answer on, and keeps a copy of it while that is possible.
 type recorder struct {
 	http.ResponseWriter
-	headers []string
+	headers []string // that are kept
+	most    int      // bytes of a body that is kept
 
-	status   int // 0: nothing is written
-	header   http.Header
-	body     bytes.Buffer
-	tooLong  bool // the body is not kept
-	streamed bool // flushed or hijacked: nor is it here
-	onStream func()
+	status    int // 0: nothing is written
+	header    http.Header
+	body      bytes.Buffer
+	dropped   bool // the body is not kept
+	flushed   bool
+	streaming bool // onStream was called
+	onStream  func()
 }
 
 // Unwrap is for http.ResponseController: deadlines are those of the writer inside.
@@ -43,24 +47,31 @@ func (r *recorder) Write(b []byte) (int, error) {
 		}
 		r.WriteHeader(http.StatusOK)
 	}
-	if r.streamed {
-		return r.ResponseWriter.Write(b)
+	if !r.dropped && len(b) > r.most-r.body.Len() {
+		r.drop()
 	}
-	if r.body.Len()+len(b) > MaxAnswer {
-		r.tooLong, r.body = true, bytes.Buffer{}
-	}
-	if !r.tooLong {
+	if !r.dropped {
 		r.body.Write(b)
 	}
-	// The caller may have left. The handler shall go on all the same, so it is not told.
-	_, _ = r.ResponseWriter.Write(b)
-	return len(b), nil
+	n, err := r.ResponseWriter.Write(b)
+	if !r.streaming { // the caller may have left. The handler shall go on all the same, so it is not told
+		return len(b), nil
+	}
+	return n, err
+}
+
+// drop gives up the copy. Without one there is nothing to wait for, once a part was flushed: it is a stream.
+func (r *recorder) drop() {
+	r.dropped, r.body = true, bytes.Buffer{}
+	if r.flushed {
+		r.stream()
+	}
 }
 
 // stream is called when the answer is a stream: it ends when its reader leaves.
 func (r *recorder) stream() {
-	if !r.streamed {
-		r.streamed, r.body = true, bytes.Buffer{}
+	if !r.streaming {
+		r.streaming = true
 		r.onStream()
 	}
 }
@@ -68,19 +79,27 @@ func (r *recorder) stream() {
 // Flush implements http.Flusher.
 func (r *recorder) Flush() { _ = r.FlushError() }
 
-// FlushError sends what was written: the answer is a stream.
+// FlushError sends what was written. Proxies and compressing writers flush answers that are no streams.
 func (r *recorder) FlushError() error {
 	if r.status == 0 {
 		r.WriteHeader(http.StatusOK)
 	}
-	r.stream()
-	return http.NewResponseController(r.ResponseWriter).Flush()
+	r.flushed = true
+	if r.dropped || strings.HasPrefix(r.Header().Get("Content-Type"), "text/event-stream") {
+		r.stream()
+	}
+	err := http.NewResponseController(r.ResponseWriter).Flush()
+	if !r.streaming && !errors.Is(err, http.ErrNotSupported) {
+		return nil // as in Write
+	}
+	return err
 }
 
 // Hijack implements http.Hijacker.
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(r.ResponseWriter).Hijack()
 	if err == nil {
+		r.drop()
 		r.stream()
 		if r.status == 0 {
 			r.status = http.StatusSwitchingProtocols
@@ -93,5 +112,5 @@ func (r *recorder) answer() *answer {
 	if r.status == 0 { // the handler has written nothing, which is an empty 200
 		r.status = http.StatusOK
 	}
-	return &answer{Status: r.status, Header: r.header, HasBody: !r.streamed && !r.tooLong, body: r.body.Bytes()}
+	return &answer{Status: r.status, Header: r.header, HasBody: !r.dropped, body: r.body.Bytes()}
 }

@@ -20,7 +20,7 @@ var (
 )
 
 func ExampleNew() {
-	inside, err := sqlite.WithInstance(db, &sqlite.Config{})
+	inside, err := sqlite.WithInstance(db, &sqlite.Config{}) // or another database's
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -37,7 +37,8 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	m.LockTimeout = time.Minute // longer than the wait above
-	if err := m.Up(); err != nil {
-		log.Fatal(err) // database.ErrLocked: another still migrates
+	err = m.Up()                // database.ErrLocked: another still migrates
+	if err != nil {
+		log.Fatal(err)
 	}
 }

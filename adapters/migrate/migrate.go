@@ -28,6 +28,9 @@ type Driver struct {
 	lock rlock.Locker
 	wait time.Duration
 
+	ctx    context.Context // of waits; Close ends it
+	cancel context.CancelFunc
+
 	mu    sync.Mutex // guards what follows; not held while Redis is asked
 	busy  bool       // from Lock to Unlock
 	lease *rlock.Lease
@@ -51,7 +54,8 @@ func New(driver database.Driver, lock rlock.Locker, wait time.Duration) (*Driver
 	case wait == 0:
 		wait = DefaultWait
 	}
-	return &Driver{Driver: driver, lock: lock, wait: wait}, nil
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Driver{Driver: driver, lock: lock, wait: wait, ctx: ctx, cancel: cancel}, nil
 }
 
 // Open opens the driver inside, and returns it with the same lock.
@@ -74,8 +78,15 @@ func (d *Driver) Lock() error {
 	d.busy = true
 	d.mu.Unlock()
 
-	lease, err := d.lock.Lock(context.Background(), rlock.WithWait(d.wait))
+	lease, err := d.lock.Lock(d.ctx, rlock.WithWait(d.wait))
 	d.mu.Lock()
+	if d.ctx.Err() != nil { // Close has come, and frees nothing more
+		d.mu.Unlock()
+		if err == nil {
+			err = lease.Unlock(context.Background())
+		}
+		return errors.Join(errClosed, err)
+	}
 	defer d.mu.Unlock()
 	d.lease, d.busy = lease, err == nil
 	if errors.Is(err, rlock.ErrNotAcquired) {
@@ -97,10 +108,30 @@ func (d *Driver) Unlock() error {
 	return lease.Unlock(context.Background())
 }
 
+var errClosed = errors.New("rlockmigrate: the driver is closed")
+
+// Close ends a wait of Lock, closes the driver inside, and frees the lock if it is held still: a migration that was
+// broken off, or a Lock that golang-migrate did not wait for, leaves none behind.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	d.cancel() // under the mutex: Lock keeps no lease after that
+	lease := d.lease
+	d.lease = nil
+	d.mu.Unlock()
+	err := d.Driver.Close() // before another may migrate
+	if lease == nil {
+		return err
+	}
+	return errors.Join(err, lease.Unlock(context.Background()))
+}
+
 // held returns what has ended the lease, if there is one: golang-migrate reads and forces versions without a lock too.
 func (d *Driver) held() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.ctx.Err() != nil {
+		return errClosed
+	}
 	if d.lease == nil {
 		return nil
 	}

@@ -3,6 +3,7 @@
 package rlockmigrate_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"path/filepath"
@@ -183,7 +184,7 @@ func TestBusyAndLostAreReported(t *testing.T) {
 	locktest.MustBeFree(t, lock)
 }
 
-// There is no context in golang-migrate: an Unlock during a shutdown is bounded by the time-out of the client alone.
+// There is no context in golang-migrate: an Unlock during a shutdown is bounded by the timeout of the client alone.
 func TestUnlockWhileTheClientShutsDown(t *testing.T) {
 	t.Parallel()
 	srv := rlocktest.New(t)
@@ -208,6 +209,47 @@ func TestUnlockWhileTheClientShutsDown(t *testing.T) {
 		t.Error(err)
 	}
 	locktest.MustBeFree(t, srv.Client().NewLock("migrate"))
+}
+
+// Close, in place of an Unlock that does not come: golang-migrate gives up a Lock without it.
+func TestCloseFreesTheLockAndEndsAWait(t *testing.T) {
+	t.Parallel()
+	srv := rlocktest.New(t)
+	lock := srv.Client().NewLock("migrate")
+	newDriver := func() *rlockmigrate.Driver {
+		driver, err := rlockmigrate.New(sqliteDriver(t, filepath.Join(t.TempDir(), "db")), lock, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return driver
+	}
+	holds, waits := newDriver(), newDriver()
+	if err := holds.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- waits.Lock() }()
+	locktest.Eventually(t, "the second waits", func() bool {
+		state, err := lock.State(t.Context())
+		return err == nil && state.Waiters > 0
+	})
+	if err := waits.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the wait ends with %v", err)
+	}
+	if err := errors.Join(holds.Close(), holds.Close()); err != nil {
+		t.Error(err)
+	}
+	locktest.MustBeFree(t, lock)
+	if err := holds.Unlock(); !errors.Is(err, database.ErrNotLocked) {
+		t.Error(err)
+	}
+	if holds.Lock() == nil || holds.Run(strings.NewReader("")) == nil {
+		t.Error("it works after Close")
+	}
+	locktest.MustBeFree(t, lock)
 }
 
 func TestInvalidArguments(t *testing.T) {

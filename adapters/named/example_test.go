@@ -17,15 +17,16 @@ func ExampleLocks() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx, id := context.Background(), "7"
-	if err := locks.Lock(ctx, id); err != nil {
+	pay := func(ctx context.Context, id string) error {
+		if err := locks.Lock(ctx, id); err != nil {
+			return err
+		}
+		defer locks.Unlock(ctx, id) // works with an ended context
+		return nil
+	}
+	if err := pay(context.Background(), "7"); err != nil {
 		log.Fatal(err)
 	}
-	defer func() {
-		if err := locks.Unlock(ctx, id); err != nil { // it works with an ended context
-			log.Print(err)
-		}
-	}()
 }
 
 func ExampleMutex() {

@@ -13,6 +13,11 @@ import (
 
 var client *rlock.Client // rlock.New(rdb)
 
+func write(ctx context.Context, tick time.Time) error {
+	log.Print("the report of ", tick)
+	return ctx.Err()
+}
+
 // Each hour once in the fleet.
 func ExampleJob_Add() {
 	ctx, stop := context.WithCancel(context.Background())
@@ -22,10 +27,10 @@ func ExampleJob_Add() {
 			log.Print("report: ", err)
 		}
 	}}
-	if _, err := job.Add(c, "0 * * * *", func(ctx context.Context, tick time.Time) error {
-		log.Print("the report of ", tick)
-		return ctx.Err() // ctx ends if the lease is lost
-	}); err != nil {
+	_, err := job.Add(c, "0 * * * *", func(ctx context.Context, tick time.Time) error {
+		return write(ctx, tick) // ctx ends if the lease is lost
+	})
+	if err != nil {
 		log.Fatal(err)
 	}
 	c.Start()
@@ -37,14 +42,15 @@ func ExampleJob_Add() {
 // A job that is a cron.Job already, in a chain with others.
 func ExampleJob_Wrapper() {
 	c := cron.New(cron.WithLocation(time.UTC))
-	schedule, err := rlockcron.Parse("@every 1h", c.Location()) // each whole hour
+	job := rlockcron.Job{CronJob: client.NewCronJob("report")}
+	schedule, err := rlockcron.Parse("0 * * * *", time.UTC)
 	if err != nil {
 		log.Fatal(err)
 	}
-	once, err := rlockcron.Job{CronJob: client.NewCronJob("report")}.Wrapper(schedule)
+	once, err := job.Wrapper(schedule)
 	if err != nil {
 		log.Fatal(err)
 	}
-	report := cron.FuncJob(func() { log.Print("the report") })
-	c.Schedule(schedule, cron.NewChain(cron.Recover(cron.DefaultLogger), once).Then(report))
+	logger, report := cron.DefaultLogger, cron.FuncJob(func() { log.Print("the report") })
+	c.Schedule(schedule, cron.NewChain(cron.Recover(logger), once).Then(report))
 }

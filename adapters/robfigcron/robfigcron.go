@@ -33,7 +33,8 @@ type Job struct {
 // rlock.LeaseFrom has the lease, with its fencing token.
 //
 // The spec is that of cron.ParseStandard, maybe with seconds in front (c needs no option for that), in the zone of c
-// (cron.WithLocation) or of TZ=. Give all processes the same zone. "@every 1h" is aligned: it has all whole multiples
+// (cron.WithLocation) or of TZ=. Give all processes the same zone. In the nights in which its clocks change, a time of day
+// comes once: see rlock.InZone. "@every 1h" is aligned: it has all whole multiples
 // of an hour in UTC, while that of robfig/cron counts from the start of each process. If Redis does not answer, nobody
 // runs the tick.
 //
@@ -58,6 +59,7 @@ func (j Job) Wrapper(schedule cron.Schedule) (cron.JobWrapper, error) {
 	if schedule == nil || j.CronJob == nil {
 		return nil, fmt.Errorf("rlockcron: %w: the schedule and the CronJob must not be nil", rlock.ErrInvalidArgument)
 	}
+	schedule = inZone(schedule)
 	if every, ok := schedule.(cron.ConstantDelaySchedule); ok {
 		return nil, fmt.Errorf("rlockcron: %w: this schedule counts from the start of each process, so no two have the same ticks: use rlock.Every(%v)", rlock.ErrInvalidArgument, every.Delay)
 	}
@@ -104,8 +106,26 @@ func Parse(spec string, location *time.Location) (cron.Schedule, error) {
 	if every, ok := schedule.(cron.ConstantDelaySchedule); ok {
 		schedule = rlock.Every(every.Delay)
 	}
+	schedule = inZone(schedule)
 	if schedule.Next(time.Now()).IsZero() {
 		return nil, fmt.Errorf("rlockcron: %w: %q has no times", rlock.ErrInvalidArgument, spec)
 	}
 	return schedule, nil
+}
+
+// next is a cron.Schedule.
+type next func(after time.Time) time.Time
+
+func (n next) Next(after time.Time) time.Time { return n(after) }
+
+// inZone returns the schedule with the nights in which the clocks of its zone change: see rlock.InZone. One without a zone
+// of its own has that of the time that it is given, in which rlock.ScheduledTime looks.
+func inZone(schedule cron.Schedule) cron.Schedule {
+	spec, ok := schedule.(*cron.SpecSchedule)
+	if !ok || spec.Location == time.Local {
+		return schedule
+	}
+	free := *spec
+	free.Location = time.Local // of the argument, to robfig/cron
+	return next(rlock.InZone(free.Next, spec.Location))
 }

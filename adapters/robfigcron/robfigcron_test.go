@@ -3,6 +3,7 @@ package rlockcron_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -195,5 +196,53 @@ func TestIntervalsAreAlignedOrRefused(t *testing.T) {
 	}
 	if _, err := (rlockcron.Job{}).Add(cron.New(), "@hourly", nil); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Error(err)
+	}
+}
+
+// In the nights in which the clocks change, whatever the zone of the host is.
+func TestTimeOfDayComesOnceWhenTheClocksChange(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		spec, zone string
+		from       time.Time
+		want       []string // in UTC
+	}{
+		{"30 2 * * *", "Europe/Berlin", time.Date(2026, 10, 24, 22, 0, 0, 0, time.UTC), []string{"00:30"}},
+		{"0 15 2 * * *", "Europe/Berlin", time.Date(2026, 10, 24, 22, 0, 0, 0, time.UTC), []string{"00:15"}},
+		{"0 * * * *", "Europe/Berlin", time.Date(2026, 10, 24, 22, 0, 0, 0, time.UTC), []string{"23:00", "00:00", "01:00", "02:00", "03:00", "04:00"}},
+		{"*/20 * * * *", "Europe/Berlin", time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC), []string{"00:40", "01:00", "01:20", "01:40", "02:00", "02:20", "02:40", "03:00", "03:20", "03:40", "04:00", "04:20", "04:40", "05:00", "05:20", "05:40", "06:00", "06:20"}},
+		{"30 2 * * *", "Europe/Berlin", time.Date(2026, 3, 28, 23, 0, 0, 0, time.UTC), []string{"01:00"}},
+		{"30 2 * * 0", "Europe/Berlin", time.Date(2026, 3, 28, 23, 0, 0, 0, time.UTC), []string{"01:00"}},
+		{"0 * * * *", "Europe/Berlin", time.Date(2026, 3, 28, 23, 0, 0, 0, time.UTC), []string{"00:00", "01:00", "02:00", "03:00", "04:00", "05:00"}},
+		{"30 1 * * *", "Australia/Lord_Howe", time.Date(2026, 4, 4, 13, 0, 0, 0, time.UTC), []string{"14:30"}},
+		{"30 1 * * *", "Australia/Lord_Howe", time.Date(2026, 10, 3, 13, 0, 0, 0, time.UTC), []string{"15:00"}},
+		{"CRON_TZ=America/New_York 30 1 * * *", "Europe/Berlin", time.Date(2026, 11, 1, 4, 0, 0, 0, time.UTC), []string{"05:30"}},
+		{"@every 1h", "Europe/Berlin", time.Date(2026, 10, 25, 0, 0, 0, 0, time.UTC), []string{"01:00", "02:00", "03:00", "04:00", "05:00", "06:00"}},
+	} {
+		zone, err := time.LoadLocation(c.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		schedule, err := rlockcron.Parse(c.spec, zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		until := c.from.Add(6*time.Hour + 10*time.Minute)
+		var next, scheduled []string
+		for at := schedule.Next(c.from); at.Before(until); at = schedule.Next(at) {
+			next = append(next, at.UTC().Format("15:04"))
+		}
+		for now := c.from.Add(time.Second); now.Before(until); now = now.Add(time.Minute) {
+			tick, err := rlock.ScheduledTime(now, schedule.Next)
+			if err != nil {
+				t.Fatalf("%s at %v: %v", c.spec, now, err)
+			}
+			if at := tick.UTC().Format("15:04"); tick.After(c.from) && !slices.Contains(scheduled, at) {
+				scheduled = append(scheduled, at)
+			}
+		}
+		if !slices.Equal(next, c.want) || !slices.Equal(scheduled, c.want) {
+			t.Errorf("%s in %s: Next has %v, ScheduledTime %v, want %v", c.spec, c.zone, next, scheduled, c.want)
+		}
 	}
 }

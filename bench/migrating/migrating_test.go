@@ -441,7 +441,7 @@ func TestErrors(t *testing.T) {
 	}
 	// Without a deadline, the lease bounds the wait.
 	_, err = p.redislock.Obtain(ctx, "redislock", 200*time.Millisecond, &redislock.Options{RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond)})
-	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, redislock.ErrNotObtained) {
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, redislock.ErrNotObtained) {
 		t.Errorf("redislock, after a wait: %v", err)
 	}
 	late, cancel := context.WithTimeout(ctx, 100*time.Millisecond)

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -14,13 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/handle"
+	"github.com/go-rlock/rlock/internal/visible"
 )
 
 // defaultLease is that of a hold that no process renews: a shell, or an agent, that is gone has it for so long.
 const defaultLease = 10 * time.Minute
-
-// adoptTime is for the holder before, if it is a process that lives: one that has given its handle away answers at once.
-const adoptTime = 5 * time.Second
 
 // A grant is a hold without a process, as it is printed.
 type grant struct {
@@ -41,13 +39,16 @@ func newAcquire(a *app) *cobra.Command {
 		Use: "acquire NAME", Short: "Take a lock, and print a handle for renew and release",
 		Long: "Takes a lock for the time of --lease (default 10 minutes), and prints a handle. No process renews it: it ends by\n" +
 			"itself, unless rlock renew is called before. Whoever has the handle can release the lock: keep it as a secret.",
-		Example: "  h=$(rlock acquire deploy --reason 'release 4.2') || exit\n  ...\n  h=$(rlock renew \"$h\")\n  ...\n  rlock release \"$h\"",
+		Example: "  h=$(rlock acquire deploy --reason 'release 4.2') || exit\n  ...\n  rlock renew \"$h\" || exit\n  ...\n  rlock release \"$h\"",
 		Args:    counted(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := w.check(a, cmd.Flags()); err != nil {
 				return err
 			}
 			kind, err := which.kind()
+			if err == nil {
+				err = checkReason(reason)
+			}
 			if err != nil {
 				return err
 			}
@@ -58,8 +59,12 @@ func newAcquire(a *app) *cobra.Command {
 					return err
 				}
 				if err := a.granted(g); err != nil { // nobody knows the handle
-					_, released := d.release(context.Background(), g.Handle)
-					return errors.Join(err, released)
+					text := "the handle could not be printed, and the lock was given back: " + plain(err)
+					if _, failed := d.release(context.Background(), g.Handle); failed != nil {
+						text = fmt.Sprintf("the handle could not be printed: %s; %s is held until the lease is over, in %s: it could not be given back: %s",
+							plain(err), g.Name, span(time.Until(g.Expires)), plain(failed))
+					}
+					return &failure{code: exitOutput, text: text}
 				}
 				return nil
 			}, rlock.WithObserver(p))
@@ -71,6 +76,14 @@ func newAcquire(a *app) *cobra.Command {
 	f.StringVar(&reason, "reason", "", "what others are told it is held for")
 	f.StringVar(&a.label, "holder", "", "what others are told who holds it (default: the user)")
 	return cmd
+}
+
+// checkReason refuses what others would not be shown.
+func checkReason(reason string) error {
+	if n := columnsOf(visible.Text(reason)); n > longestReason {
+		return usage("the reason is too long: %d characters, and at most %d", n, longestReason)
+	}
+	return nil
 }
 
 // person is who holds a lock without a command.
@@ -86,11 +99,9 @@ func (a *app) person() string {
 
 func (a *app) granted(g *grant) error {
 	if a.json {
-		printJSON(a.stdout, g)
-		return nil
+		return printJSON(a.stdout, g)
 	}
-	_, err := fmt.Fprintln(a.stdout, g.Handle)
-	return err
+	return line(a.stdout, "%s", g.Handle)
 }
 
 // fixed is the lease of a hold without a process.
@@ -110,13 +121,13 @@ func (d *deployment) acquire(ctx context.Context, name string, kind int, reason 
 	if err != nil {
 		return nil, err
 	}
-	stop := p.show(ctx, d.states(name, lock))
+	ctx, stop := d.waits(ctx, p, d.states(name, lock))
 	lease, err := lock.Lock(ctx, append(opts, rlock.WithLease(d.fixed()))...)
 	stop()
 	if err != nil {
 		return nil, d.app.notAcquired(ctx, d, name, lock, err)
 	}
-	return d.detach(name, lease, d.newNote(d.app.person(), lease, reason))
+	return d.detach(name, lease, d.newNote(d.app.person(), lease.Token(), reason))
 }
 
 // detach ends the part of this process in a hold.
@@ -124,19 +135,41 @@ func (d *deployment) detach(name string, lease *rlock.Lease, n note) (*grant, er
 	g := &grant{Name: name, HoldID: lease.HoldID(), Token: lease.Token(), Expires: lease.Deadline().UTC().Truncate(time.Millisecond)}
 	var err error
 	g.Handle, err = lease.Detach(context.Background())
-	if err != nil && !errors.Is(err, rlock.ErrUnconfirmed) { // then the handle is good unless the hold was lost
+	if errors.Is(err, rlock.ErrUnconfirmed) && !d.good(g.Handle) {
+		return nil, &failure{code: d.app.failed(err).code, text: fmt.Sprintf("it is not known whether the handle is good: %s; %s may be held until the lease is over, in %s",
+			plain(err), g.Name, span(time.Until(g.Expires)))}
+	} else if err != nil && !errors.Is(err, rlock.ErrUnconfirmed) {
 		return nil, err
 	}
-	n.Hold, n.PID = g.HoldID, 0
-	left := time.Until(g.Expires)
-	d.writeNote(g.HoldID, n, left)
-	d.writeNote(handleKey(g.Handle), n, left)
+	d.writeNoteOf(g, n)
 	return g, nil
 }
 
-// handleKey is where the note of a handle is, which does not tell its hold id.
-func handleKey(handle string) string {
-	return fmt.Sprintf("handle:%x", sha256.Sum256([]byte(handle)))[:39]
+// knownTime is how long acquire waits for the answer that Redis knows its handle, if that was late.
+const knownTime = 10 * time.Second
+
+// good waits until Redis knows a handle, after a Detach that was not confirmed, and that the library repeats.
+func (d *deployment) good(handle string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), knownTime)
+	defer cancel()
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		if d.clients[0].Extend(ctx, handle, time.Second) == nil { // it never shortens a hold
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-again.C:
+		}
+	}
+}
+
+// writeNoteOf writes the note of a hold without a process.
+func (d *deployment) writeNoteOf(g *grant, n note) {
+	n.Hold, n.PID = g.HoldID, 0
+	d.writeNote(g.HoldID, n, time.Until(g.Expires))
 }
 
 // handleOf is the handle that a command is given; - is the first line of standard input.
@@ -151,35 +184,25 @@ func handleOf(arg string) (string, error) {
 	return handle, nil
 }
 
-// adopt takes a hold over by its handle. What for is for the error.
-func (d *deployment) adopt(ctx context.Context, handle, what string) (*rlock.Lease, note, error) {
-	c, err := d.one(what)
-	if err != nil {
-		return nil, note{}, err
-	}
-	handle = strings.TrimSpace(handle)
-	lease, err := c.Adopt(ctx, handle, rlock.WithLease(d.fixed()), rlock.WithWait(adoptTime))
+// notHeld is the error of a command about a handle. maybe says what may have happened if Redis has not answered.
+func notHeld(ctx context.Context, err error, maybe string) error {
 	switch {
-	case context.Cause(ctx) != nil && err != nil:
-		return nil, note{}, context.Cause(ctx)
-	case errors.Is(err, rlock.ErrNotAcquired) && !errors.Is(err, rlock.ErrUnreachable):
-		return nil, note{}, &failure{code: exitLost, text: plain(err) + ": nothing was changed"}
-	case err != nil:
-		return nil, note{}, err
+	case context.Cause(ctx) != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, rlock.ErrUnreachable):
+		return fmt.Errorf("%w: %s", err, maybe)
+	case errors.Is(err, rlock.ErrNotHeld):
+		return &failure{code: exitLost, text: plain(err) + ": nothing was changed"}
 	}
-	n := d.notes(ctx, []string{handleKey(handle)})[handleKey(handle)]
-	if n.Hold != "" {
-		d.writeNote(n.Hold, n, 0)
-		d.writeNote(handleKey(handle), n, 0)
-	}
-	return lease, n, nil
+	return err
 }
 
 func newRenew(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "renew HANDLE", Short: "Give a hold the time of --lease again, and print its new handle",
-		Long: "Gives a hold the time of --lease again (default 10 minutes), and prints a new handle; the one before is of no use\n" +
-			"then. - reads the handle from standard input. Exit status 75: the hold has ended, and nothing was changed.",
+		Use: "renew HANDLE", Short: "Give a hold the time of --lease again",
+		Long: "Makes a hold last for the time of --lease from now (default 10 minutes). It never shortens it, and may be\n" +
+			"repeated after any error: the handle stays the same. - reads it from standard input.\n" +
+			"Exit status 75: the hold has ended, and nothing was changed.",
 		Args: counted(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			handle, err := handleOf(args[0])
@@ -188,24 +211,37 @@ func newRenew(a *app) *cobra.Command {
 			}
 			return a.connected(a.person(), func(ctx context.Context, d *deployment) error {
 				g, err := d.renew(ctx, handle)
-				if err != nil {
+				if err != nil || !a.json {
 					return err
 				}
-				return a.granted(g)
+				return printJSON(a.stdout, g)
 			})
 		},
 	}
 }
 
-func (d *deployment) renew(ctx context.Context, handle string) (*grant, error) {
-	lease, n, err := d.adopt(ctx, handle, "renew")
+func (d *deployment) renew(ctx context.Context, text string) (*grant, error) {
+	c, err := d.one("renew")
 	if err != nil {
 		return nil, err
 	}
-	if n.Hold == "" { // it was made by a program, or its note is gone
-		n = d.newNote(d.app.person(), lease, "")
+	text = strings.TrimSpace(text)
+	expires := time.Now().Add(d.fixed())
+	if err := c.Extend(ctx, text, d.fixed()); err != nil {
+		return nil, notHeld(ctx, err, "the hold may last longer than before, or not")
 	}
-	return d.detach(d.without(lease.Name()), lease, n)
+	h, err := handle.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	g := &grant{Name: d.without(h.Name), Handle: text, HoldID: h.HoldID, Expires: expires.UTC().Truncate(time.Millisecond)}
+	if n, ok := d.notes(ctx, []string{g.HoldID})[g.HoldID]; ok {
+		g.Token = n.Token
+		d.keepNote(g.HoldID, d.fixed())
+	} else { // it was made by a program, or its note is gone
+		d.writeNoteOf(g, d.newNote(d.app.person(), 0, ""))
+	}
+	return g, nil
 }
 
 // without is a name without the prefix.
@@ -233,10 +269,19 @@ func newRelease(a *app) *cobra.Command {
 	}
 }
 
-func (d *deployment) release(ctx context.Context, handle string) (name string, err error) {
-	lease, _, err := d.adopt(ctx, handle, "release")
+func (d *deployment) release(ctx context.Context, text string) (name string, err error) {
+	c, err := d.one("release")
 	if err != nil {
 		return "", err
 	}
-	return d.without(lease.Name()), lease.Unlock(context.Background())
+	text = strings.TrimSpace(text)
+	if err := c.Unlock(ctx, text); err != nil {
+		return "", notHeld(ctx, err, "the lock may be free, or not: repeat it")
+	}
+	h, err := handle.Parse(text)
+	if err != nil {
+		return "", err
+	}
+	d.writeNote(h.HoldID, note{}, 0)
+	return d.without(h.Name), nil
 }

@@ -55,7 +55,7 @@ func newCheck(a *app) *cobra.Command {
 					a.finding(f, false)
 				}
 				if code == 0 && !a.json {
-					fmt.Fprintln(a.stdout, "ok")
+					line(a.stdout, "ok")
 				}
 				return ended(code)
 			})
@@ -91,5 +91,5 @@ func (a *app) finding(f rlock.Finding, wrong bool) {
 	if !wrong {
 		text = "not seen: " + text
 	}
-	fmt.Fprintln(a.stdout, text)
+	line(a.stdout, "%s", text)
 }

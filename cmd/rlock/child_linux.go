@@ -9,6 +9,9 @@ import (
 // lacks is what rlock cannot do on this platform.
 var lacks []string
 
+// sharedClock counts while the machine sleeps.
+const sharedClock = unix.CLOCK_BOOTTIME
+
 // dieWithParent has the kernel kill the command when this process dies, whatever becomes of the guard.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 

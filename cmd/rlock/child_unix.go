@@ -31,16 +31,20 @@ func shellCommand(line string) []string {
 // child is a command in a process group of its own, with a guard beside it.
 type child struct {
 	pid    int
-	exited chan struct{}   // closed when the command itself has ended
-	code   int             // valid once exited is closed
-	status unix.WaitStatus // the same
+	leave  bool              // what is not of the group outlives the lock
+	asked  map[relative]bool // processes outside of the group that were asked to end
+	exited chan struct{}     // closed when the command itself has ended
+	code   int               // valid once exited is closed
+	status unix.WaitStatus   // the same
 
 	stopped   chan struct{}  // it was stopped, as by Ctrl-Z
 	continued chan os.Signal // this process was, as by fg
 
 	guard    *guardian
-	lostPipe *os.File // closing it, or the end of this process, makes the other end readable
-	tty      int      // the terminal that the command has in the foreground, or -1
+	deadline time.Time // of the lease, as the guard was told last
+	until    int64     // the same on the clock that it shares
+	lostPipe *os.File  // closing it, or the end of this process, makes the other end readable
+	tty      int       // the terminal that the command has in the foreground, or -1
 }
 
 // start starts a command. env gets the number of the descriptor that becomes readable on loss.
@@ -60,7 +64,7 @@ func start(t *task, env func(lostFD int) []string, margin time.Duration, deadlin
 	}
 	defer unix.Close(beginFD)
 	defer begin.Close() // without a word: it ends
-	c = &child{exited: make(chan struct{}), stopped: make(chan struct{}, 1), continued: make(chan os.Signal, 1), lostPipe: lostPipe, tty: foreground()}
+	c = &child{leave: t.leave, asked: map[relative]bool{}, exited: make(chan struct{}), stopped: make(chan struct{}, 1), continued: make(chan os.Signal, 1), lostPipe: lostPipe, tty: foreground()}
 	if c.guard, err = startGuard(t.grace, margin, lostPipe); err != nil {
 		lostPipe.Close()
 		return nil, err
@@ -75,6 +79,9 @@ func start(t *task, env func(lostFD int) []string, margin time.Duration, deadlin
 	}
 	c.keep(deadline)
 	c.guard.tell("group %d", c.pid)
+	if c.leave = c.leave || !family.known; !c.leave {
+		c.guard.tell("parent %d %s", os.Getpid(), t.hold)
+	}
 	signal.Notify(c.continued, unix.SIGCONT)
 	c.toForeground()
 	_, err = begin.WriteString("now")
@@ -120,7 +127,7 @@ func execLater(args []string) int {
 	}
 	var why *failure
 	errors.As(notStarted(argv[0], err), &why)
-	fmt.Fprintln(os.Stderr, "rlock: "+why.text)
+	line(os.Stderr, "rlock: %s", why.text)
 	return why.code
 }
 
@@ -148,15 +155,47 @@ func (c *child) signal(sig os.Signal) {
 }
 
 func (c *child) terminate() { c.signal(unix.SIGTERM) }
-func (c *child) kill()      { _ = unix.Kill(-c.pid, unix.SIGKILL) }
 
-// alive reports whether the group has a process. EPERM: one that runs as another user, and lives.
-func (c *child) alive() bool { return unix.Kill(-c.pid, 0) != unix.ESRCH }
+func (c *child) kill() {
+	_ = unix.Kill(-c.pid, unix.SIGKILL)
+	for _, p := range c.outside() {
+		p.signal(unix.SIGKILL)
+	}
+}
 
-// keep tells the guard until when the lease lasts.
+// groupAlive reports whether the group has a process. EPERM: one that runs as another user, and lives.
+func (c *child) groupAlive() bool { return unix.Kill(-c.pid, 0) != unix.ESRCH }
+
+// alive reports whether the command has left a process, in its group or elsewhere. One whose parent ends while /proc is
+// read may be missed: so it is read twice.
+func (c *child) alive() bool { return c.groupAlive() || len(c.outside()) > 0 || len(c.outside()) > 0 }
+
+// outside are the processes of the command that have left its group.
+func (c *child) outside() []relative {
+	if c.leave {
+		return nil
+	}
+	return outside(os.Getpid(), c.pid, c.guard.pid)
+}
+
+// askOrphans asks processes outside of the group to end, each once, when nobody is left who has started them.
+func (c *child) askOrphans() {
+	for _, p := range c.outside() {
+		if p.parent == os.Getpid() && !c.asked[p] {
+			c.asked[p] = true
+			p.signal(unix.SIGTERM)
+		}
+	}
+}
+
+// keep tells the guard until when the lease lasts. A deadline that it knows is told as before: the machine may have
+// slept since, and the clock of Go's deadlines does not count that.
 func (c *child) keep(deadline time.Time) {
-	at := monotonic() // before the rest is measured: if this process is stopped in between, the guard is early
-	c.guard.tell("until %d", at+time.Until(deadline).Nanoseconds())
+	if !deadline.Equal(c.deadline) {
+		at := monotonic() // before the rest is measured: if this process is stopped in between, the guard is early
+		c.deadline, c.until = deadline, at+time.Until(deadline).Nanoseconds()
+	}
+	c.guard.tell("until %d", c.until)
 }
 
 func (c *child) ending() { c.guard.tell("ending") }
@@ -254,6 +293,7 @@ var family = &kin{told: map[int]func(unix.WaitStatus){}, requests: make(chan fun
 
 type kin struct {
 	once     sync.Once
+	known    bool       // all children of this process are of the command
 	mu       sync.Mutex // told, waiting
 	told     map[int]func(unix.WaitStatus)
 	waiting  bool
@@ -263,6 +303,7 @@ type kin struct {
 // start starts a process, whose end and stops are told.
 func (k *kin) start(path string, argv []string, attr *os.ProcAttr, told func(unix.WaitStatus)) (pid int, err error) {
 	k.once.Do(func() {
+		k.known = !hasChildren()
 		adoptOrphans()
 		go func() { // as long as the process
 			// The signal that a command gets at the death of its parent is sent when the thread that has started it ends.
@@ -329,6 +370,7 @@ const guardCommand = "--guard-of-a-command"
 
 // guardian is the guard of a command, from the side of the command's parent.
 type guardian struct {
+	pid   int
 	in    *os.File
 	ended chan struct{}
 	acted bool // valid once ended is closed
@@ -347,9 +389,11 @@ func startGuard(grace, margin time.Duration, lost *os.File) (*guardian, error) {
 	}
 	defer null.Close()
 	g := &guardian{in: write, ended: make(chan struct{})}
-	_, err = family.start(executable(), []string{os.Args[0], guardCommand, grace.String(), margin.String()}, &os.ProcAttr{
+	g.pid, err = family.start(executable(), []string{os.Args[0], guardCommand, grace.String(), margin.String()}, &os.ProcAttr{
 		Files: []*os.File{read, null, null, lost},
-		Sys:   &syscall.SysProcAttr{Setsid: true}, // neither Ctrl-Z nor the end of the terminal reaches it
+		// Neither Ctrl-Z nor the end of the terminal reaches the group. Not a session: Linux may share the processors by
+		// sessions (autogroup), and has run a guard in one of its own 12 s late on a busy machine.
+		Sys: &syscall.SysProcAttr{Setpgid: true},
 	}, func(ws unix.WaitStatus) {
 		if ws.Stopped() {
 			return
@@ -403,15 +447,21 @@ func guard(args []string) int {
 			lines <- s.Text()
 		}
 	}()
-	return (&watch{grace: grace, margin: margin / 2, lost: os.NewFile(3, "lost")}).run(lines)
+	w := &watch{grace: grace, margin: margin / 2, lost: os.NewFile(3, "lost")}
+	w.find = w.inProc
+	return w.run(lines)
 }
 
 type watch struct {
 	grace, margin time.Duration
 	lost          *os.File
 	group         int
-	until         int64 // on the monotonic clock, which all processes share; 0: not known yet
-	ending        bool  // the parent is about to end the group
+	parent        int               // ours, if what has left the group is ended too; 0: it is not
+	hold          string            // which the environment of what it has started has
+	find          func() []relative // reads /proc for what has left the group
+	seen          map[relative]bool // what has left the group
+	until         int64             // on the clock that all processes share; 0: not known yet
+	ending        bool              // the parent ends the group
 }
 
 // left is how long it is until the time to kill.
@@ -423,12 +473,13 @@ func (w *watch) run(lines <-chan string) int {
 		select {
 		case line, open := <-lines:
 			if !open { // the parent is gone
-				return w.end(min(w.grace, w.left()))
+				return w.end(min(w.grace, w.left()), nil)
 			}
 			if line == "done" {
 				return 0
 			}
 			_, _ = fmt.Sscanf(line, "group %d", &w.group)
+			_, _ = fmt.Sscanf(line, "parent %d %s", &w.parent, &w.hold)
 			_, _ = fmt.Sscanf(line, "until %d", &w.until)
 			w.ending = w.ending || line == "ending"
 		case <-timer.C:
@@ -436,44 +487,133 @@ func (w *watch) run(lines <-chan string) int {
 		if w.until == 0 || w.group == 0 {
 			continue
 		}
-		begin := w.left()
-		if !w.ending {
-			begin -= w.grace
+		begin := w.left() - w.grace
+		if w.ending || begin <= 0 {
+			return w.end(w.left(), lines)
 		}
-		if begin <= 0 {
-			return w.end(w.left())
-		}
-		timer.Reset(begin)
+		timer.Reset(min(begin, time.Second)) // a timer does not count while the machine sleeps
 	}
 }
 
-// end ends the group: SIGTERM now, SIGKILL when the time is over.
-func (w *watch) end(left time.Duration) int {
+// end ends the group: SIGTERM now, unless the parent has sent it, and SIGKILL when the time is over. lines are what the
+// parent goes on to say.
+//
+// A busy machine needs a second or more to read /proc. So a goroutine does nothing else, and SIGKILL does not wait for
+// it: what was found until then gets it on time, and the rest when it is found.
+func (w *watch) end(left time.Duration, lines <-chan string) (code int) {
 	if w.group == 0 {
 		return 0
 	}
-	_, _ = w.lost.WriteString("lost\n")
-	latest := time.Now().Add(left)
-	gaveUp := latest.Add(10 * time.Second)
 	if !w.ending {
+		code = w.act()
 		_ = unix.Kill(-w.group, unix.SIGTERM)
 		_ = unix.Kill(-w.group, unix.SIGCONT)
 	}
-	for time.Now().Before(gaveUp) {
-		if !time.Now().Before(latest) {
-			_ = unix.Kill(-w.group, unix.SIGKILL)
+	looks, hurry := make(chan look), make(chan struct{})
+	go w.lookOn(looks, hurry)
+	hurried := sync.OnceFunc(func() { close(hurry) })
+	kill := time.After(left)
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	var last look
+	var killed, died time.Time // died: when the group was seen to have ended
+	for {
+		select {
+		case line, open := <-lines:
+			if line == "done" {
+				return code
+			}
+			if !open { // the parent is gone: nobody else ends what is left
+				lines, kill, code = nil, time.After(min(w.grace, w.left())), w.act()
+			}
+		case last = <-looks:
+			if !killed.IsZero() && last.began.Sub(killed) > 10*time.Second { // it waits in the kernel
+				return code
+			}
+		case <-kill:
+			killed, code = time.Now(), w.act()
+		case <-poll.C:
 		}
-		if unix.Kill(-w.group, 0) == unix.ESRCH {
-			break
+		if died.IsZero() && unix.Kill(-w.group, 0) == unix.ESRCH {
+			died = time.Now()
 		}
-		time.Sleep(5 * time.Millisecond)
+		if !killed.IsZero() {
+			w.kill(last, died.IsZero())
+		}
+		if !killed.IsZero() || !died.IsZero() {
+			hurried()
+		}
+		if !died.IsZero() && last.began.After(died) && len(last.outside) == 0 {
+			return code
+		}
 	}
+}
+
+// act tells the command that it has lost the lock. It returns the exit status of a guard that had to.
+func (w *watch) act() int {
+	_, _ = w.lost.WriteString("lost\n")
 	return guardActed
 }
 
+func (w *watch) kill(known look, group bool) {
+	if group {
+		_ = unix.Kill(-w.group, unix.SIGKILL)
+	}
+	for _, p := range known.outside {
+		p.signal(unix.SIGKILL)
+	}
+}
+
+// A look is what /proc had of the processes that have left the group.
+type look struct {
+	began   time.Time
+	outside []relative
+}
+
+// lookOn looks for as long as the process lives: now and then, since the time for it is missing elsewhere in the guard,
+// and more often when it is told to hurry.
+func (w *watch) lookOn(looks chan<- look, hurry <-chan struct{}) {
+	w.seen = map[relative]bool{}
+	for {
+		began := time.Now()
+		looks <- look{began, w.outside()}
+		select {
+		case <-time.After(500 * time.Millisecond):
+		case <-hurry:
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+}
+
+// outside are the processes of the command that have left its group, also those that were found before.
+func (w *watch) outside() (left []relative) {
+	for _, p := range w.find() {
+		w.seen[p] = true
+	}
+	for p := range w.seen {
+		if p.lives() {
+			left = append(left, p)
+		} else {
+			delete(w.seen, p)
+		}
+	}
+	return left
+}
+
+func (w *watch) inProc() []relative {
+	switch {
+	case w.parent == 0:
+		return nil
+	case os.Getppid() != w.parent: // it has ended: who descends from it is not known any more
+		return under(w.hold, w.group, os.Getpid())
+	}
+	return outside(w.parent, w.group, os.Getpid())
+}
+
+// monotonic is the time on a clock that all processes share, and that counts while the machine sleeps.
 func monotonic() int64 {
 	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
+	if unix.ClockGettime(sharedClock, &ts) != nil {
 		return time.Now().UnixNano()
 	}
 	return ts.Nano()

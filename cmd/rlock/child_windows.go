@@ -101,6 +101,9 @@ func (c *child) alive() bool {
 	return err == nil && info.ActiveProcesses > 0
 }
 
+func (c *child) groupAlive() bool { return c.alive() }
+func (c *child) askOrphans()      {}
+
 func (c *child) keep(time.Time) {}
 func (c *child) ending()        {}
 func (c *child) lost()          {}

@@ -20,7 +20,8 @@ const defaultURL = "redis://localhost:6379"
 
 // app is what all commands share: where they write to, and the options that all of them have.
 type app struct {
-	stdout, stderr io.Writer
+	stdout *output
+	stderr io.Writer
 
 	urls       []string
 	prefix     string
@@ -30,6 +31,9 @@ type app struct {
 	quiet      bool
 	quorum     int
 	quarantine bool
+
+	connectTimeout time.Duration // for the first answer; 0: without end
+	links          *links        // of the deployment that was made last
 
 	busy    int // -E
 	busySet bool
@@ -83,6 +87,8 @@ func (a *app) connected(label string, f func(ctx context.Context, d *deployment)
 	}
 	defer d.close()
 	ctx, _ := listen()
+	ctx, stop := d.patient(ctx, false)
+	defer stop()
 	return f(ctx, d)
 }
 
@@ -100,6 +106,7 @@ type deployment struct {
 	urls    []string
 	rdbs    []redis.UniversalClient
 	clients []*rlock.Client
+	links   *links
 	away    bool // it does not answer: there is nobody to take leave of
 }
 
@@ -124,13 +131,15 @@ func (a *app) connect(label string, opts ...rlock.Option) (*deployment, error) {
 	if a.prefix != "" {
 		opts = append(opts, rlock.WithPrefix(a.prefix))
 	}
-	d := &deployment{app: a, urls: urls}
+	d := &deployment{app: a, urls: urls, links: newLinks(a.needed(len(urls)))}
+	a.links = d.links
 	for _, u := range urls {
-		rdb, err := open(u)
+		rdb, address, err := open(u)
 		if err != nil {
 			d.close()
 			return nil, err
 		}
+		d.links.on(rdb, address, strings.HasPrefix(u, "rediss"))
 		d.rdbs = append(d.rdbs, rdb)
 		client, err := rlock.New(rdb, opts...)
 		if err != nil {
@@ -162,28 +171,37 @@ func (d *deployment) one(what string) (*rlock.Client, error) {
 	return d.clients[0], nil
 }
 
-// open makes a go-redis client of a URL. Errors do not have the URL, which may have a password.
-func open(raw string) (redis.UniversalClient, error) {
-	wrong := func(err error) error {
-		var parse *url.Error
-		if errors.As(err, &parse) {
-			err = parse.Err
-		}
-		return usage("the URL of Redis: %s", strings.ReplaceAll(plain(err), raw, "it"))
-	}
+// errAuthority says nothing of what stands there: where a password has a character of the URL's own, each part that is
+// read may be one of the password.
+var errAuthority = usage("the URL of Redis cannot be read: percent-encode / ? # %% @ and blanks in the user and the password (%%2F %%3F %%23 %%25 %%40 %%20); " +
+	"then the host and the port may be wrong")
+
+// open makes a go-redis client of a URL, and names where it connects to. Errors have nothing of what precedes the path of
+// the URL, but its scheme.
+func open(raw string) (rdb redis.UniversalClient, address string, err error) {
 	scheme, rest, found := strings.Cut(raw, "://")
 	if !found {
-		return nil, usage("the URL of Redis has no scheme: redis://host:6379, rediss:// for TLS, unix:///path, redis-cluster:// or redis-sentinel://host:26379?master=NAME")
+		return nil, "", usage("the URL of Redis has no scheme: redis://host:6379, rediss:// for TLS, unix:///path, redis-cluster:// or redis-sentinel://host:26379?master=NAME")
+	}
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 && strings.ContainsAny(rest[end:], "@#") {
+		return nil, "", errAuthority
 	}
 	plainScheme, kind, _ := strings.Cut(scheme, "-")
+	unknown := usage("the URL of Redis has another scheme than redis, rediss, unix, redis-cluster, rediss-cluster, redis-sentinel and rediss-sentinel")
 	if kind != "" {
 		rest = addresses(rest)
 	}
 	u, err := url.Parse(plainScheme + "://" + rest)
 	if err != nil {
-		return nil, wrong(err)
+		return nil, "", errAuthority
 	}
 	query := u.Query()
+	wrong := func(err error) error {
+		if secret(query) {
+			err = errors.New("a parameter is wrong, and & # % + in a password are percent-encoded")
+		}
+		return usage("the URL of Redis: %s", plain(err))
+	}
 	if master := query.Get("master"); master != "" {
 		query.Set("master_name", master)
 		query.Del("master")
@@ -191,36 +209,46 @@ func open(raw string) (redis.UniversalClient, error) {
 	}
 	switch {
 	case plainScheme != "redis" && plainScheme != "rediss" && scheme != "unix":
-		return nil, usage("the URL of Redis has the scheme %q; there are redis, rediss, unix, redis-cluster, rediss-cluster, redis-sentinel and rediss-sentinel", scheme)
+		return nil, "", unknown
 	case kind == "sentinel" || kind == "" && query.Has("master_name"):
 		opts, err := redis.ParseFailoverURL(u.String())
 		if err != nil {
-			return nil, wrong(err)
+			return nil, "", wrong(err)
 		}
 		if opts.MasterName == "" {
-			return nil, usage("the URL of Sentinel names no master: add ?master=NAME")
+			return nil, "", usage("the URL of Sentinel names no master: add ?master=NAME")
 		}
 		opts.ContextTimeoutEnabled = true
-		return redis.NewFailoverClient(opts), nil
+		return redis.NewFailoverClient(opts), "Sentinel at " + strings.Join(opts.SentinelAddrs, ", "), nil
 	case kind == "cluster" || kind == "" && query.Has("addr"):
 		if strings.Trim(u.Path, "/") != "" {
-			return nil, usage("the URL of a cluster has no database")
+			return nil, "", usage("the URL of a cluster has no database")
 		}
 		opts, err := redis.ParseClusterURL(u.String())
 		if err != nil {
-			return nil, wrong(err)
+			return nil, "", wrong(err)
 		}
 		opts.ContextTimeoutEnabled = true
-		return redis.NewClusterClient(opts), nil
+		return redis.NewClusterClient(opts), "the cluster at " + strings.Join(opts.Addrs, ", "), nil
 	case kind != "":
-		return nil, usage("the URL of Redis has the scheme %q; there are redis, rediss, unix, redis-cluster, rediss-cluster, redis-sentinel and rediss-sentinel", scheme)
+		return nil, "", unknown
 	}
 	opts, err := redis.ParseURL(u.String())
 	if err != nil {
-		return nil, wrong(err)
+		return nil, "", wrong(err)
 	}
 	opts.ContextTimeoutEnabled = true
-	return redis.NewClient(opts), nil
+	return redis.NewClient(opts), opts.Addr, nil
+}
+
+// secret reports whether there is a password among the parameters.
+func secret(query url.Values) bool {
+	for name := range query {
+		if strings.Contains(strings.ToLower(name), "password") {
+			return true
+		}
+	}
+	return false
 }
 
 // addresses turns user@a:1,b:2/0?x=y into user@a:1/0?x=y&addr=b:2, as go-redis wants several addresses.

@@ -5,9 +5,12 @@ package main
 import (
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
+
+var outages = regexp.MustCompile(`(?m)^rlock: (no answer from Redis.*; this waits until there is one|Redis answers again, after .*)\n`)
 
 // 200 at once, as they are installed: without the race detector.
 func TestCrowd(t *testing.T) {
@@ -28,6 +31,7 @@ func TestCrowd(t *testing.T) {
 			i=$((i+1))
 		done
 		wait`)
+	r.err = outages.ReplaceAllString(r.err, "") // a machine that is busy enough has some
 	if r.code != 0 || r.out != "" || r.err != "" {
 		t.Error(r)
 	}

@@ -52,7 +52,7 @@ func (a *app) demo(ctx context.Context, addr string, lasts time.Duration) error 
 	say := func(who, format string, args ...any) {
 		mu.Lock()
 		defer mu.Unlock()
-		fmt.Fprintf(a.stdout, "%5.1f s  %-8s %s\n", time.Since(begun).Seconds(), who, fmt.Sprintf(format, args...))
+		line(a.stdout, "%5.1f s  %-8s %s", time.Since(begun).Seconds(), who, fmt.Sprintf(format, args...))
 	}
 	var all sync.WaitGroup
 	for _, who := range []string{"billing", "reports"} {
@@ -65,7 +65,7 @@ func (a *app) demo(ctx context.Context, addr string, lasts time.Duration) error 
 			defer rdb.Close()
 			defer client.Close()
 			d := &deployment{app: &app{label: who}, rdbs: []redis.UniversalClient{rdb}, clients: []*rlock.Client{client}}
-			for bounded.Err() == nil {
+			for bounded.Err() == nil && a.stdout.failed() == nil {
 				d.turn(bounded, who, say)
 			}
 		})

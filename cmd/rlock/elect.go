@@ -64,8 +64,8 @@ func (a *app) elect(name, value string, t *task, verbose bool) error {
 	for {
 		code := 0
 		var failed error
-		stop := p.show(ctx, d.states(name, election))
-		err := election.Run(ctx, value, func(ctx context.Context) error {
+		bounded, stop := d.waits(ctx, p, d.states(name, election))
+		err := election.Run(bounded, value, func(ctx context.Context) error {
 			stop()
 			lease, _ := rlock.LeaseFrom(ctx)
 			if verbose {
@@ -88,11 +88,11 @@ func (a *app) elect(name, value string, t *task, verbose bool) error {
 		case failed != nil:
 			return failed
 		case errors.Is(err, rlock.ErrNotRun):
-			return cause(ctx, err)
+			return cause(bounded, err)
 		case errors.Is(err, rlock.ErrUnconfirmed):
 			a.say("%s: Redis did not confirm that it leads no more", name)
 		case err != nil:
-			return cause(ctx, err)
+			return cause(bounded, err)
 		}
 		return ended(code)
 	}

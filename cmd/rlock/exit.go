@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // Exit statuses, beside those of the command: flock's, and those of sysexits.h.
@@ -22,6 +22,7 @@ const (
 	exitForeign     = 65
 	exitUnavailable = 69
 	exitInternal    = 70
+	exitOutput      = 74
 	exitLost        = 75
 	exitRefused     = 77
 	exitNotRunnable = 126
@@ -76,21 +77,34 @@ type interrupted struct{ signal os.Signal }
 
 func (i interrupted) Error() string { return i.signal.String() }
 
+// failure is what is said of an error, nil of none.
+func (a *app) failure(err error) (f *failure) {
+	if err != nil && !errors.As(err, &f) {
+		f = a.failed(err)
+	}
+	return f
+}
+
 // failed finds the exit status of an error of the library. Whether Redis answered is asked first: an outage
 // never reads like a held lock.
 func (a *app) failed(err error) *failure {
 	var sig interrupted
+	var never silence
 	text := plain(err)
 	switch {
 	case errors.As(err, &sig):
 		return &failure{code: signalCode(sig.signal)}
+	case errors.As(err, &never):
+		return &failure{code: exitUnavailable, text: a.links.explained("no lock from Redis: " + text)}
 	case errors.Is(err, rlock.ErrInvalidArgument):
 		return &failure{code: exitUsage, text: text}
 	case errors.Is(err, rlock.ErrForeignKey):
 		return &failure{code: exitForeign, text: text}
 	case errors.Is(err, rlock.ErrRefused) && forbidden(err):
 		return &failure{code: exitRefused, text: "the user of Redis may not do this: " + text + " (rlock check tells what it lacks)"}
-	case errors.Is(err, rlock.ErrUnreachable), errors.Is(err, rlock.ErrRefused):
+	case errors.Is(err, rlock.ErrUnreachable), errors.Is(err, rlock.ErrNotAcquired) && a.links != nil && !a.links.answered():
+		return &failure{code: exitUnavailable, text: a.links.explained("no lock from Redis: " + text)}
+	case errors.Is(err, rlock.ErrRefused):
 		return &failure{code: exitUnavailable, text: "no lock from Redis: " + text}
 	case errors.Is(err, rlock.ErrLeaseLost):
 		return &failure{code: exitLost, text: text}
@@ -104,13 +118,12 @@ func (a *app) failed(err error) *failure {
 
 // forbidden reports whether Redis knows the user and does not let it, or does not know it.
 func forbidden(err error) bool {
-	for _, code := range []string{"NOPERM", "NOAUTH", "WRONGPASS"} {
+	for _, code := range []string{"NOAUTH", "WRONGPASS"} {
 		if redis.HasErrorPrefix(err, code) || strings.Contains(err.Error(), code+" ") {
 			return true
 		}
 	}
-	// What Redis 7 replies if a command in a script is not permitted.
-	return strings.Contains(err.Error(), "The user executing the script")
+	return wire.Denied(err)
 }
 
 // plain is an error in one line, without the name of the library, which the line begins with anyway.
@@ -123,12 +136,4 @@ func (a *app) busyCode() int {
 		return a.busy
 	}
 	return exitBusy
-}
-
-func printJSON(w io.Writer, v any) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		text = []byte(`{"error":"` + err.Error() + `"}`)
-	}
-	fmt.Fprintln(w, string(text))
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // under runs a command while a lease lasts, and returns its exit status. When it returns, no process of the
-// command's group lives, unless t.leave is set. The error is that of a command that was not started, or of a lease
+// command's group lives, and on Linux none that it has left elsewhere, unless t.leave is set. The error is that of a command that was not started, or of a lease
 // that was lost while it ran; the caller unlocks the lease in each case, and only then can another have the lock.
 //
 // The lease has a deadline that comes before Redis can give the lock away. Renewals move it, each third of the lease.
@@ -21,6 +21,7 @@ func (a *app) under(d *deployment, name string, lease *rlock.Lease, t *task, in 
 	h := &hold{name: name, lease: lease, task: t, lasts: a.leaseTime(), margin: min(time.Second, a.leaseTime()/20)}
 	forget := d.note(cmp.Or(a.label, t.label()), lease, "")
 	defer forget()
+	t.hold = lease.HoldID()
 	if h.child, err = start(t, func(lostFD int) []string { return environment(name, lease, lostFD) }, h.margin, lease.Deadline()); err != nil {
 		return 0, &failure{code: exitInternal, text: plain(err)}
 	}
@@ -106,12 +107,15 @@ func (h *hold) end(latest time.Time) {
 	h.child.terminate()
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
-	killed := false
 	gaveUp := latest.Add(10 * time.Second) // a process in an uninterruptible wait of the kernel
 	for h.child.alive() && time.Now().Before(gaveUp) {
-		if !killed && !time.Now().Before(latest) {
+		if !h.child.groupAlive() || !time.Now().Before(latest) {
+			poll.Reset(20 * time.Millisecond) // all processes are looked at
+		}
+		if !time.Now().Before(latest) {
 			h.child.kill()
-			killed = true
+		} else if !h.child.groupAlive() {
+			h.child.askOrphans()
 		}
 		<-poll.C
 	}

@@ -56,7 +56,8 @@ type found struct {
 	state *holding
 }
 
-// find finds who holds what has a name. Without a type it looks at all of them; what nobody holds is a Lock then.
+// find finds who holds what has a name. Without a type it looks at all of them; what nobody holds is a Lock then, unless
+// other data has the name.
 func (d *deployment) find(ctx context.Context, name, option string) (*found, error) {
 	if len(d.clients) > 1 {
 		lock, err := d.redLock(name)
@@ -77,14 +78,16 @@ func (d *deployment) find(ctx context.Context, name, option string) (*found, err
 		return d.look(ctx, name, kinds[at].name, kinds[at].open(c, name))
 	}
 	var free *found
-	var failed error
+	var failed, foreign error
 	for _, k := range kinds {
 		if k.option == "fenced" {
 			continue // Redis does not tell it from a Lock
 		}
 		f, err := d.look(ctx, name, k.name, k.open(c, name))
 		switch {
-		case errors.Is(err, rlock.ErrForeignKey), errors.Is(err, rlock.ErrRefused) && forbidden(err):
+		case errors.Is(err, rlock.ErrForeignKey): // or that of a type that comes below
+			foreign = err
+		case errors.Is(err, rlock.ErrRefused) && forbidden(err):
 			failed = err // the user of Redis may look at some types only
 		case err != nil:
 			return nil, err
@@ -102,7 +105,10 @@ func (d *deployment) find(ctx context.Context, name, option string) (*found, err
 	if s, err := d.semaphore(ctx, name); err == nil && s.state.Permits > 0 {
 		return s, nil
 	}
-	if free == nil {
+	switch {
+	case foreign != nil:
+		return nil, foreign
+	case free == nil:
 		return nil, failed
 	}
 	return free, nil

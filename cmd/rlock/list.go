@@ -1,13 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -26,28 +27,63 @@ func newList(a *app) *cobra.Command {
 				if err != nil {
 					return cause(ctx, err)
 				}
+				if where := d.links.addresses(); where != "" {
+					a.say("no answer from %s: a RedLock is shown by the others", where)
+				}
 				if a.json {
 					for _, h := range all {
 						printJSON(a.stdout, h)
 					}
 					return nil
 				}
-				table(a.stdout, all, time.Now())
+				table(a.stdout, all, a.width(), time.Now())
 				return nil
 			})
 		},
 	}
 }
 
-// list finds all that is held, by name. Of several masters it asks each: the votes of a RedLock are one lock.
+// list finds all that is held, by name, with what its holders have noted.
 func (d *deployment) list(ctx context.Context, pattern string) ([]*holding, error) {
+	all, err := d.held(ctx, pattern)
+	d.addAllNotes(ctx, all)
+	return all, err
+}
+
+// order is by name.
+func (h *holding) order() string { return h.Name + "\x00" + h.Type }
+
+// held finds all that is held, by name. Of several masters it asks each: the votes of a RedLock are one lock, and a
+// quorum that answers has each.
+func (d *deployment) held(ctx context.Context, pattern string) ([]*holding, error) {
 	var all []*holding
-	seen := map[string]bool{}
-	for _, c := range d.clients {
-		for f, err := range c.Locks(ctx, pattern) {
-			if err != nil {
-				return nil, err
+	found := make([][]rlock.FoundLock, len(d.clients))
+	failed := make([]error, len(d.clients))
+	var asked sync.WaitGroup
+	for i, c := range d.clients {
+		asked.Go(func() {
+			for f, err := range c.Locks(ctx, pattern) {
+				if err != nil {
+					failed[i] = err
+					return
+				}
+				found[i] = append(found[i], f)
 			}
+		})
+	}
+	asked.Wait()
+	answers := 0
+	for _, err := range failed {
+		if err == nil {
+			answers++
+		}
+	}
+	if answers < d.app.needed(len(d.clients)) {
+		return nil, cmp.Or(failed...)
+	}
+	seen := map[string]bool{}
+	for _, of := range found {
+		for _, f := range of {
 			key := f.Type + " " + f.Name
 			if len(f.State.Holders) == 1 {
 				key += f.State.Holders[0].HoldID
@@ -63,8 +99,7 @@ func (d *deployment) list(ctx context.Context, pattern string) ([]*holding, erro
 			all = append(all, h)
 		}
 	}
-	d.addAllNotes(ctx, all)
-	slices.SortFunc(all, func(a, b *holding) int { return strings.Compare(a.Name+"\x00"+a.Type, b.Name+"\x00"+b.Type) })
+	slices.SortFunc(all, func(a, b *holding) int { return strings.Compare(a.order(), b.order()) })
 	return all, nil
 }
 
@@ -85,12 +120,15 @@ func (d *deployment) addAllNotes(ctx context.Context, all []*holding) {
 	}
 }
 
-// columns of the tables: 80 in all.
-var columns = []struct {
+// A column of a table.
+type column struct {
 	title string
-	width int
+	width int // with a blank
 	value func(h *holding, now time.Time) string
-}{
+}
+
+// columns fit in 80.
+var columns = []column{
 	{"NAME", 23, func(h *holding, _ time.Time) string { return h.Name }},
 	{"TYPE", 10, func(h *holding, _ time.Time) string { return shortType(h) }},
 	{"HOLDER", 25, func(h *holding, _ time.Time) string { return h.who() }},
@@ -157,20 +195,42 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%.0fd", d.Hours()/24)
 }
 
-func table(w io.Writer, all []*holding, now time.Time) {
-	row := func(value func(i int) string) {
+// fitting are the columns that a terminal has room for: the name and the holder in any case.
+func fitting(width int) []column {
+	shown := slices.Clone(columns)
+	all := func() (n int) {
+		for _, c := range shown {
+			n += c.width
+		}
+		return n
+	}
+	for _, title := range []string{"TYPE", "AGE", "WAIT", "LEASE"} {
+		if all() > width {
+			shown = slices.DeleteFunc(shown, func(c column) bool { return c.title == title })
+		}
+	}
+	if all() > width {
+		shown[0].width = max(width*2/5, 4)
+		shown[1].width = max(width-shown[0].width, 4)
+	}
+	return shown
+}
+
+func table(w io.Writer, all []*holding, width int, now time.Time) {
+	shown := fitting(width)
+	row := func(value func(c column) string) {
 		var b strings.Builder
-		for i, c := range columns {
-			text := clip(value(i), c.width-1)
-			if i > 0 && b.Len() > 0 {
+		for i, c := range shown {
+			text := clip(value(c), c.width-1)
+			if i > 0 {
 				b.WriteByte(' ')
 			}
-			b.WriteString(text + strings.Repeat(" ", c.width-1-utf8.RuneCountInString(text)))
+			b.WriteString(text + strings.Repeat(" ", c.width-1-columnsOf(text)))
 		}
-		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+		line(w, "%s", strings.TrimRight(b.String(), " "))
 	}
-	row(func(i int) string { return columns[i].title })
+	row(func(c column) string { return c.title })
 	for _, h := range all {
-		row(func(i int) string { return columns[i].value(h, now) })
+		row(func(c column) string { return c.value(h, now) })
 	}
 }

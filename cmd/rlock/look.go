@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/visible"
 )
 
 func newInspect(a *app) *cobra.Command {
@@ -29,7 +30,7 @@ func newInspect(a *app) *cobra.Command {
 					printJSON(a.stdout, f.state)
 					return nil
 				}
-				_, err = fmt.Fprint(a.stdout, f.state.sheet(time.Now()))
+				_, err = fmt.Fprint(a.stdout, f.state.sheet(a.width(), time.Now()))
 				return err
 			})
 		},
@@ -59,13 +60,13 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// sheet is all that is known, in lines of at most 80 columns, but for long names.
-func (h *holding) sheet(now time.Time) string {
+// sheet is all that is known, in lines of so many columns, but for long names.
+func (h *holding) sheet(width int, now time.Time) string {
 	var b strings.Builder
 	line := func(title, format string, args ...any) {
-		fmt.Fprintf(&b, "%-10s%s\n", title, clip(fmt.Sprintf(format, args...), 70))
+		fmt.Fprintf(&b, "%-10s%s\n", title, clip(fmt.Sprintf(format, args...), max(width-10, 10)))
 	}
-	fmt.Fprintf(&b, "%-10s%s\n", "name", h.Name)
+	fmt.Fprintf(&b, "%-10s%s\n", "name", visible.Text(h.Name))
 	switch {
 	case len(h.Holders) == 0 && h.Permits == 0:
 		line("state", "free")
@@ -149,9 +150,12 @@ func newWatch(a *app) *cobra.Command {
 						break
 					}
 					if a.json {
-						printJSON(a.stdout, sighting{time.Now().UTC(), h})
+						err = printJSON(a.stdout, sighting{time.Now().UTC(), h})
 					} else {
-						fmt.Fprintf(a.stdout, "%s  %s\n", time.Now().Format("15:04:05.000"), h)
+						err = line(a.stdout, "%s  %s", time.Now().Format("15:04:05.000"), h)
+					}
+					if err != nil {
+						return nil // the output knows it
 					}
 				}
 				return context.Cause(ctx)
@@ -187,7 +191,7 @@ func newWait(a *app) *cobra.Command {
 				if f.lock == nil {
 					return usage("a semaphore cannot be waited for: rlock sem waits for a permit")
 				}
-				stop := p.show(ctx, d.states(args[0], f.lock))
+				ctx, stop := d.waits(ctx, p, d.states(args[0], f.lock))
 				freed, err := untilFree(ctx, f.lock, &w)
 				stop()
 				if freed || err != nil {

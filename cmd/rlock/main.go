@@ -10,9 +10,10 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
@@ -33,11 +34,12 @@ func execute(args []string) int {
 			return execLater(args[1:])
 		}
 	}
-	redis.SetLogger(silent{}) // what goes wrong is said once, by the command
-	a := &app{stdout: os.Stdout, stderr: os.Stderr}
+	redis.SetLogger(silent{})                               // what goes wrong is said once, by the command
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a write has an error then, and what it was about is put right
+	a := &app{stdout: &output{file: os.Stdout}, stderr: os.Stderr}
 	root := newRoot(a)
 	root.SetArgs(args)
-	root.SetOut(os.Stdout)
+	root.SetOut(a.stdout)
 	root.SetErr(os.Stderr)
 	code := a.report(root.Execute())
 	if a.fatal != nil {
@@ -60,12 +62,13 @@ below needs "rlock run NAME".
 
 EXIT STATUS: that of the command; 128 + n if signal n ended it; 1 (or -E) if
 others hold the lock; 64 for wrong arguments; 65 if the name is in use for other
-data; 69 if Redis gives no answer; 75 if the lock was lost meanwhile; 77 if the
-user of Redis may not do this; 126 and 127 if the command cannot be started.`)
+data; 69 if Redis gives no answer; 74 if what it prints cannot be written; 75 if
+the lock was lost meanwhile; 77 if the user of Redis may not do this; 126 and
+127 if the command cannot be started.`)
 	root.Version = version()
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = false
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%s", withoutURLs(err)) })
 	a.addGlobal(root)
 	run := newRun(a, "run [options] NAME [--] COMMAND [argument]...")
 	run.Short = "Run a command while holding a lock; the default"
@@ -74,6 +77,12 @@ user of Redis may not do this; 126 and 127 if the command cannot be started.`)
 		root.AddCommand(add(a))
 	}
 	narrow(root)
+	a.completesNames(root)
+	for _, cmd := range root.Commands() {
+		if named[cmd.Name()] {
+			a.completesNames(cmd)
+		}
+	}
 	return root
 }
 
@@ -119,6 +128,9 @@ var commands = []func(*app) *cobra.Command{
 	newDemo, newMCP, newMan, newVersion,
 }
 
+// named are the commands whose first argument is the name of a lock.
+var named = map[string]bool{"run": true, "acquire": true, "wait": true, "sem": true, "once": true, "elect": true, "inspect": true, "watch": true, "unlock": true, "check": true}
+
 // addGlobal adds the options that all commands have.
 func (a *app) addGlobal(root *cobra.Command) {
 	f := root.PersistentFlags()
@@ -126,6 +138,8 @@ func (a *app) addGlobal(root *cobra.Command) {
 	f.StringVar(&a.prefix, "prefix", "", "put before the name of each lock, as WithPrefix does")
 	f.StringVar(&a.label, "label", "", "what others are told who holds the lock (default: the command)")
 	f.Var((*seconds)(&a.lease), "lease", "how long Redis keeps the lock without renewal, in seconds or as 2m (default 30)")
+	a.connectTimeout = defaultConnectTimeout
+	f.Var((*seconds)(&a.connectTimeout), "connect-timeout", "seconds to the first answer of Redis, 0 is without end; later outages are waited out")
 	f.BoolVar(&a.json, "json", false, "JSON, an object a line")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing of a lock that others hold")
 	f.IntVar(&a.quorum, "quorum", 0, "votes that a RedLock needs, while nodes are replaced (default: a majority)")
@@ -139,19 +153,18 @@ func (silent) Printf(_ context.Context, _ string, _ ...any) {}
 
 // report says on standard error what has gone wrong, and returns the exit status.
 func (a *app) report(err error) int {
-	if err == nil {
-		return 0
-	}
-	var told *failure
-	if !errors.As(err, &told) {
-		told = a.failed(err)
+	told := a.failure(err)
+	if failed := a.stdout.failed(); failed != nil && (told == nil || told.text == "" || errors.Is(err, failed)) {
+		told = unprinted(failed)
 	}
 	switch {
+	case told == nil:
+		return 0
 	case told.text == "" || told.busy && a.quiet:
 	case a.json:
 		printJSON(a.stderr, told)
 	default:
-		fmt.Fprintln(a.stderr, "rlock: "+told.text)
+		line(a.stderr, "rlock: %s", told.text)
 	}
 	return told.code
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -237,6 +238,13 @@ func has(t *testing.T, text string, parts ...string) {
 	}
 }
 
+func jsonOf(t *testing.T, text string, to any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), to); err != nil {
+		t.Fatalf("%v: %q", err, text)
+	}
+}
+
 const stampCommand = "--stamp"
 
 // stamp is a command that shows when it has run: it writes the time to a file, again and again for ever, or once.
@@ -258,21 +266,27 @@ func stamp(args []string) {
 	}
 }
 
-// stamps are the first and the last time in a file of stamp.
-func stamps(t *testing.T, path string) (first, last time.Duration) {
+// stamps are the times in a file of stamp.
+func stamps(t *testing.T, path string) (at []time.Duration) {
 	t.Helper()
 	lines := strings.Fields(read(t, path))
 	if len(lines) == 0 {
 		t.Fatalf("%s is empty", path)
 	}
-	at := func(text string) time.Duration {
+	for _, text := range lines {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return time.Duration(n)
+		at = append(at, time.Duration(n))
 	}
-	return at(lines[0]), at(lines[len(lines)-1])
+	return at
+}
+
+func lastStamp(t *testing.T, path string) time.Duration {
+	t.Helper()
+	at := stamps(t, path)
+	return at[len(at)-1]
 }
 
 // newClient is a client as a Go program has it.

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/visible"
 )
 
 // A note is what this program writes about a hold, for people: the library shows which process has a hold, and
@@ -29,10 +30,13 @@ type note struct {
 const (
 	noteKey  = "rlock:cli:"
 	noteTime = time.Second // how long anything waits for a note
+
+	longestHost   = 253 // bytes of a name in DNS
+	longestReason = 200 // columns
 )
 
-func (d *deployment) newNote(label string, lease *rlock.Lease, reason string) note {
-	n := note{Label: label, PID: os.Getpid(), Reason: reason, Token: lease.Token(), Since: time.Now().UTC().Truncate(time.Millisecond)}
+func (d *deployment) newNote(label string, token int64, reason string) note {
+	n := note{Label: label, PID: os.Getpid(), Reason: reason, Token: token, Since: time.Now().UTC().Truncate(time.Millisecond)}
 	n.Host, _ = os.Hostname()
 	if u, err := user.Current(); err == nil {
 		n.User = u.Username
@@ -42,7 +46,7 @@ func (d *deployment) newNote(label string, lease *rlock.Lease, reason string) no
 
 // note writes the note of a lease while a command runs, and returns what deletes it.
 func (d *deployment) note(label string, lease *rlock.Lease, reason string) (forget func()) {
-	n := d.newNote(label, lease, reason)
+	n := d.newNote(label, lease.Token(), reason)
 	quit, done := make(chan struct{}), make(chan struct{})
 	lasts := d.app.leaseTime()
 	go func() { // until forget
@@ -79,6 +83,17 @@ func (d *deployment) writeNote(holdID string, n note, lasts time.Duration) {
 	}
 }
 
+// keepNote keeps a note for so long at least.
+func (d *deployment) keepNote(holdID string, lasts time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), noteTime)
+	defer cancel()
+	for _, rdb := range d.rdbs {
+		if key := d.app.prefix + noteKey + holdID; rdb.PTTL(ctx, key).Val() < lasts {
+			rdb.PExpire(ctx, key, lasts)
+		}
+	}
+}
+
 // notes are those of some holds, as far as there are any. They are asked for at the first master that answers.
 func (d *deployment) notes(ctx context.Context, holdIDs []string) map[string]note {
 	found := map[string]note{}
@@ -107,24 +122,9 @@ func (d *deployment) notes(ctx context.Context, holdIDs []string) map[string]not
 	return found
 }
 
-// clean makes a note fit for a terminal, whoever has written it.
+// clean makes a note as short as notes of this program are, whoever has written it.
 func (n note) clean() note {
-	n.Label, n.Host, n.User, n.Reason = printable(n.Label), printable(n.Host), printable(n.User), clip(n.Reason, 200)
+	n.Label, n.Host, n.User = visible.Cut(n.Label, rlock.MaxLabelLength), visible.Cut(n.Host, longestHost), visible.Cut(n.User, rlock.MaxLabelLength)
+	n.Reason = clip(n.Reason, longestReason)
 	return n
-}
-
-// clip cuts a text to so many runes, and takes out what would disturb a line.
-func clip(text string, most int) string {
-	var out []rune
-	for _, r := range text {
-		if len(out) == most {
-			out[most-1] = '…'
-			break
-		}
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			r = ' '
-		}
-		out = append(out, r)
-	}
-	return string(out)
 }

@@ -29,7 +29,7 @@ func newOnce(a *app) *cobra.Command {
 			"of the scheduler: --per 1m has a tick with each minute, in UTC; --cron takes the five fields of crontab, in the local\n" +
 			"time or that of CRON_TZ=. Where it does not run, the exit status is 0. A run that a crash breaks off is lost, unless\n" +
 			"--takeover has the others wait for the run and repeat it, once. Without NAME the command line is the name.",
-		Example: "  * * * * *  rlock once report --per 1m -- /usr/local/bin/report",
+		Example: "  REDIS_URL=redis://redis.internal:6379\n  PATH=/usr/local/bin:/usr/bin:/bin\n  * * * * *  rlock once report --per 1m -- /usr/local/bin/report",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f := cmd.Flags()
 			name, argv, err := beforeDash(cmd, args, false)
@@ -39,13 +39,13 @@ func newOnce(a *app) *cobra.Command {
 			if f.Changed("per") == f.Changed("cron") {
 				return usage("give either --per PERIOD or --cron SPEC: the schedule by which it is started")
 			}
-			var schedule interface{ Next(time.Time) time.Time } = rlock.Every(per)
+			next := rlock.Every(per).Next
 			if f.Changed("cron") {
-				if schedule, err = cron.ParseStandard(spec); err != nil {
+				if next, err = crontab(spec); err != nil {
 					return usage("--cron: %v", err)
 				}
 			}
-			tick, err := rlock.ScheduledTime(time.Now(), schedule.Next)
+			tick, err := rlock.ScheduledTime(time.Now(), next)
 			if err != nil {
 				return err
 			}
@@ -60,7 +60,7 @@ func newOnce(a *app) *cobra.Command {
 			if takeover {
 				opts = append(opts, rlock.WithTakeover())
 			}
-			if two := 2 * schedule.Next(tick).Sub(tick); two > rlock.DefaultRetention {
+			if two := 2 * next(tick).Sub(tick); two > rlock.DefaultRetention {
 				opts = append(opts, rlock.WithRetention(min(two, rlock.MaxKeep)))
 			}
 			return a.once(name, tick, opts, t, r.verbose)
@@ -74,10 +74,24 @@ func newOnce(a *app) *cobra.Command {
 	return cmd
 }
 
+// crontab returns the schedule of five fields as cron has it, also in the nights in which the clocks change.
+func crontab(spec string) (next func(after time.Time) time.Time, err error) {
+	schedule, err := cron.ParseStandard(spec)
+	if err != nil {
+		return nil, err
+	}
+	if fields, ok := schedule.(*cron.SpecSchedule); ok {
+		zone := fields.Location
+		fields.Location = time.Local // of the argument, to robfig/cron
+		return rlock.InZone(fields.Next, zone), nil
+	}
+	return schedule.Next, nil
+}
+
 // nameOf is the name of a job that was given none: the same for the same command line.
 func nameOf(t *task) string {
 	sum := sha256.Sum256([]byte(strings.Join(t.argv, "\x00")))
-	return fmt.Sprintf("%s-%x", printable(filepath.Base(t.argv[0])), sum[:4])
+	return fmt.Sprintf("%s-%x", printable(filepath.Base(t.argv[0])), sum[:16])
 }
 
 func (a *app) once(name string, tick time.Time, opts []rlock.CronJobOption, t *task, verbose bool) error {
@@ -93,7 +107,10 @@ func (a *app) once(name string, tick time.Time, opts []rlock.CronJobOption, t *t
 	ctx, in := listen()
 	code := 0
 	var lost error // or not started
-	run, err := c.NewCronJob(name, opts...).Do(ctx, tick, func(ctx context.Context) error {
+	bounded, stop := d.patient(ctx, true)
+	defer stop()
+	run, err := c.NewCronJob(name, opts...).Do(bounded, tick, func(ctx context.Context) error {
+		stop()
 		lease, _ := rlock.LeaseFrom(ctx)
 		if code, lost = a.under(d, name, lease, t, in); lost != nil {
 			return lost
@@ -112,7 +129,7 @@ func (a *app) once(name string, tick time.Time, opts []rlock.CronJobOption, t *t
 		return lostWhile(name, plain(err))
 	case run.Here:
 	case err != nil:
-		return cause(ctx, err)
+		return cause(bounded, err)
 	case verbose:
 		a.say("%s of %s: run by %s", name, tick.Format(time.RFC3339), newHolder(run.HoldID, run.Process, false, 0))
 	}

@@ -3,13 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/go-rlock/rlock"
 )
@@ -17,16 +14,17 @@ import (
 // progress says on a terminal, and only there, what is waited for. It is an Observer, to tell an outage from a lock
 // that others hold.
 type progress struct {
-	w io.Writer // nil: no terminal
+	w    *os.File // nil: no terminal
+	says bool     // lines about outages, which a terminal shows anyway
 
 	mu     sync.Mutex
 	outage error // the last request had no answer
 }
 
 func (a *app) newProgress() *progress {
-	p := &progress{}
-	if f, ok := a.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) && !a.quiet && !a.json {
-		p.w = f
+	p := &progress{says: true}
+	if f, ok := a.stderr.(*os.File); ok && paints(f) && !a.quiet && !a.json {
+		p.w, p.says = f, false
 	}
 	return p
 }
@@ -64,7 +62,8 @@ func (p *progress) show(ctx context.Context, look func(ctx context.Context) (*ho
 				}
 				return
 			case <-tick.C:
-				line := fmt.Sprintf("%s, %.0f s", clip(p.line(ctx, look), 68), time.Since(started).Seconds())
+				lasts := fmt.Sprintf(", %.0f s", time.Since(started).Seconds())
+				line := clip(p.line(ctx, look), widthOf(p.w)-1-len(lasts)) + lasts // a line that is folded is not wiped
 				if ctx.Err() == nil {
 					fmt.Fprint(p.w, "\r\x1b[K"+line)
 					shown = true
@@ -98,6 +97,16 @@ func (p *progress) line(ctx context.Context, look func(ctx context.Context) (*ho
 		names = append(names, by.who())
 	}
 	return "waiting for " + strings.Join(names, ", ")
+}
+
+// waits is for a command that waits for its turn: it shows what for, and says when Redis is away.
+func (d *deployment) waits(ctx context.Context, p *progress, look func(ctx context.Context) (*holding, error)) (of context.Context, stop func()) {
+	of, leave := d.patient(ctx, p.says)
+	wipe := p.show(of, look)
+	return of, func() { // more than once is fine
+		wipe()
+		leave()
+	}
 }
 
 // states is how a lock looks, for a progress.

@@ -109,9 +109,9 @@ func (a *app) printNodes(d *deployment, findings []rlock.Finding) error {
 			}{redacted(u), !stops, wrong})
 			continue
 		}
-		fmt.Fprintf(a.stdout, "%s  %s\n", redacted(u), map[bool]string{true: "votes", false: "does not vote"}[!stops])
+		line(a.stdout, "%s  %s", redacted(u), map[bool]string{true: "votes", false: "does not vote"}[!stops])
 		for _, f := range wrong {
-			fmt.Fprintln(a.stdout, "  "+strings.ReplaceAll(f.String(), "\n", " "))
+			line(a.stdout, "  %s", strings.ReplaceAll(f.String(), "\n", " "))
 		}
 	}
 	switch need := a.needed(len(d.urls)); {
@@ -138,11 +138,19 @@ func (d *deployment) address(i int) string {
 	return ""
 }
 
+// redacted is a URL that was read before, without user, password and parameters.
 func redacted(raw string) string {
-	if u, err := url.Parse(raw); err == nil {
-		return u.Redacted()
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "?"
 	}
-	return "?"
+	if u.User != nil {
+		u.User = url.User("...")
+	}
+	if secret(u.Query()) {
+		u.RawQuery = "..."
+	}
+	return u.String()
 }
 
 func (a *app) replaceNode(ctx context.Context, d *deployment, old, fresh string) error {
@@ -199,9 +207,9 @@ func (a *app) replaceNode(ctx context.Context, d *deployment, old, fresh string)
 	for _, u := range nodes {
 		args = append(args, "--redis "+redacted(u))
 	}
-	fmt.Fprintf(a.stdout, "%s is empty and fit. Two deployments put it in place of %s:\n", redacted(fresh), redacted(old))
-	fmt.Fprintf(a.stdout, "1. all users name  %s --quorum %d\n", strings.Join(args, " "), first)
-	fmt.Fprintf(a.stdout, "   wait until each does, and the longest lease is over\n")
-	fmt.Fprintf(a.stdout, "2. all users name  %s --quorum %d\n", strings.Join(args, " "), a.needed(n))
+	line(a.stdout, "%s is empty and fit. Two deployments put it in place of %s:", redacted(fresh), redacted(old))
+	line(a.stdout, "1. all users name  %s --quorum %d", strings.Join(args, " "), first)
+	line(a.stdout, "   wait until each does, and the longest lease is over")
+	line(a.stdout, "2. all users name  %s --quorum %d", strings.Join(args, " "), a.needed(n))
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -99,6 +100,7 @@ type task struct {
 	line  string // given with -c
 	grace time.Duration
 	leave bool
+	hold  string // under which it runs
 }
 
 // task finds the command before anything is locked.
@@ -126,25 +128,30 @@ func (r *running) task(a *app, f *pflag.FlagSet, argv []string) (*task, error) {
 	return t, nil
 }
 
-// label is what others are told who holds the lock.
+// label is what others are told who holds the lock: the name of the command. Of a line for a shell it is the first
+// word after variables that are set for the command, whose values may be secrets, or the shell if that is not clear.
 func (t *task) label() string {
 	name := t.argv[0]
-	if words := strings.Fields(t.line); len(words) > 0 {
-		name = words[0]
+	for _, word := range strings.Fields(t.line) {
+		if variable.MatchString(word) {
+			continue
+		}
+		if plainWord.MatchString(word) {
+			name = word
+		}
+		break
 	}
 	return printable(filepath.Base(name))
 }
 
-// printable cuts a text to what a label may be.
-func printable(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return '_'
-		}
-		return r
-	}, text)
-	return text[:min(len(text), rlock.MaxLabelLength)]
-}
+var (
+	variable  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=[\pL\pN_./:,@%+-]*$`)
+	plainWord = regexp.MustCompile(`^[\pL\pM\pN_./+-]+$`)
+	urls      = regexp.MustCompile(`\S*://\S*`)
+)
+
+// withoutURLs is the text of an error about options, of which one may be a URL with a password.
+func withoutURLs(err error) string { return urls.ReplaceAllString(plain(err), "URL") }
 
 func notStarted(name string, err error) error {
 	code := exitNotRunnable
@@ -165,12 +172,12 @@ func notStarted(name string, err error) error {
 // nameAndCommand splits NAME [options] [--] COMMAND...: options may follow the name, as in flock FILE -c.
 func nameAndCommand(f *pflag.FlagSet, args []string) (name string, argv []string, err error) {
 	if len(args) == 0 {
-		return "", nil, usage("no name of a lock: rlock NAME -- COMMAND [argument]...")
+		return "", nil, usage("no name of a lock: rlock NAME -- COMMAND [argument]...; rlock help has the commands")
 	}
 	name, argv = args[0], args[1:]
 	if len(argv) > 0 && strings.HasPrefix(argv[0], "-") && argv[0] != "-" {
 		if err := f.Parse(argv); err != nil {
-			return "", nil, usage("%v (options of the command follow --)", err)
+			return "", nil, usage("%s (options of the command follow --)", withoutURLs(err))
 		}
 		argv = f.Args()
 	}
@@ -188,9 +195,6 @@ func newRun(a *app, use string) *cobra.Command {
 		Use: use, Args: cobra.ArbitraryArgs, DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f := cmd.Flags()
-			if len(args) == 0 && f.NFlag() == 0 {
-				return cmd.Help()
-			}
 			name, argv, err := nameAndCommand(f, args)
 			if helpWanted, _ = f.GetBool("help"); helpWanted {
 				return cmd.Help()
@@ -216,7 +220,7 @@ func newRun(a *app, use string) *cobra.Command {
 			}
 			t, err := r.task(a, f, argv)
 			if err != nil {
-				return err
+				return withHint(err, cmd.Root(), name)
 			}
 			return a.run(name, kind, &w, t, r.verbose)
 		},
@@ -263,14 +267,14 @@ func (a *app) run(name string, kind int, w *waiting, t *task, verbose bool) erro
 	}
 	ctx, in := listen()
 	started := time.Now()
-	stop := p.show(ctx, d.states(name, lock))
-	lease, err := lock.Lock(ctx, w.options()...)
+	bounded, stop := d.waits(ctx, p, d.states(name, lock))
+	lease, err := lock.Lock(bounded, w.options()...)
 	stop()
 	if err != nil {
-		return a.notAcquired(ctx, d, name, lock, err)
+		return a.notAcquired(bounded, d, name, lock, err)
 	}
 	if verbose {
-		fmt.Fprintf(a.stderr, "rlock: %s is held after %s, token %d\n", name, span(time.Since(started)), lease.Token())
+		line(a.stderr, "rlock: %s is held after %s, token %d", name, span(time.Since(started)), lease.Token())
 	}
 	code, err := a.under(d, name, lease, t, in)
 	return a.leave(d, name, lease, code, err)
@@ -302,19 +306,32 @@ func (a *app) say(format string, args ...any) {
 		printJSON(a.stderr, map[string]string{"message": text})
 		return
 	}
-	fmt.Fprintln(a.stderr, "rlock: "+text)
+	line(a.stderr, "rlock: %s", text)
 }
+
+// What the environment has of the hold under which a command runs, and of those that are around it.
+const (
+	holdVariable  = "RLOCK_HOLD_ID"
+	outerVariable = "RLOCK_OUTER_HOLD_IDS"
+)
 
 // environment is that of the command.
 func environment(name string, lease *rlock.Lease, lostFD int) []string {
-	env := make([]string, 0, len(os.Environ())+4)
+	env := make([]string, 0, len(os.Environ())+5)
+	outer := ""
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "RLOCK_NAME=") && !strings.HasPrefix(v, "RLOCK_TOKEN=") &&
-			!strings.HasPrefix(v, "RLOCK_HOLD_ID=") && !strings.HasPrefix(v, "RLOCK_LOST_FD=") {
+		switch name, value, _ := strings.Cut(v, "="); name {
+		case holdVariable, outerVariable:
+			outer += " " + value
+		case "RLOCK_NAME", "RLOCK_TOKEN", "RLOCK_LOST_FD":
+		default:
 			env = append(env, v)
 		}
 	}
-	env = append(env, "RLOCK_NAME="+name, "RLOCK_HOLD_ID="+lease.HoldID())
+	env = append(env, "RLOCK_NAME="+name, holdVariable+"="+lease.HoldID())
+	if outer = strings.TrimSpace(outer); outer != "" {
+		env = append(env, outerVariable+"="+outer)
+	}
 	if token := lease.Token(); token != 0 {
 		env = append(env, fmt.Sprintf("RLOCK_TOKEN=%d", token))
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -32,6 +33,8 @@ func TestExitStatus(t *testing.T) {
 		{exitUsage, "a", "no command"},
 		{exitUsage, "9", "file descriptor"},
 		{exitUsage, "-n", "no name"},
+		{exitUsage, "run", "no name"},
+		{exitUsage, "", "no name"},
 		{exitUsage, "-z a true", "unknown"},
 		{exitUsage, "--nosuch a true", "unknown"},
 		{exitUsage, "-w x a true", "neither a number"},
@@ -78,10 +81,68 @@ func TestExitStatus(t *testing.T) {
 func TestPasswordIsNotSaid(t *testing.T) {
 	t.Parallel()
 	tl := toolAt(t, "")
-	for _, u := range []string{"redis://me:s3cret@local host/", "redis://me:s3cret@localhost/x", "redis://me:s3cret@localhost:1?nonsense=1", "redis://me:s3cret@127.0.0.1:1", "s3cret@localhost", "redis-cluster://me:s3cret@localhost/1"} {
+	for _, u := range []string{"redis://me:s3cret@local host/", "redis://me:s3cret@localhost/x", "redis://me:s3cret@localhost:1?nonsense=1", "redis://me:s3cret@127.0.0.1:1", "s3cret@localhost", "redis-cluster://me:s3cret@localhost/1",
+		"redis-sentinel://me:s3cret@127.0.0.1:1?master=m&x=s3cret", "redis://127.0.0.1:1?password=a&s3cret=1", "s3cret:s3cret@h://x", "redis://s3cret@127.0.0.1:1"} {
 		if r := tl.run("--redis", u, "-n", "a", "true"); r.code != exitUsage && r.code != exitUnavailable || strings.Contains(r.err, "s3cret") {
 			t.Errorf("%s: %v", u, r)
 		}
+	}
+	// What is not percent-encoded ends the password where the reader of URLs sees it end.
+	for _, password := range []string{"s3c/ret", "s3c?ret", "s3c#ret", "123/456", "123?456", "123#456", "s3c%ret", "s3c[ret", "/s3cret", "s3c ret", "s3c\\ret", "a/s3c@ret", "s3c^ret"} {
+		for _, scheme := range []string{"redis://me:", "redis://:", "rediss://", "unix://:", "redis-cluster://:", "redis-sentinel://me:", "redis://a:1,b:"} {
+			for _, host := range []string{"127.0.0.1:1", "127.0.0.1:1/0", "127.0.0.1:1?master=m", "/no/such.sock"} {
+				_, address, err := open(scheme + password + "@" + host)
+				if err == nil {
+					err = errors.New(address)
+				}
+				for _, part := range []string{"s3c", "ret", "123", "456"} {
+					if strings.Contains(err.Error(), part) {
+						t.Errorf("%s: %v", scheme+password+"@"+host, err)
+					}
+				}
+			}
+		}
+	}
+	has(t, tl.want(exitUsage, "--redis", "redis://me:pass/word@127.0.0.1:1", "a", "true").err, "percent-encode")
+	for _, args := range [][]string{{"-redis=redis://me:s3cret@h", "a", "true"}, {"a", "-redis=redis://me:s3cret@h", "true"}} {
+		if r := tl.want(exitUsage, args...); strings.Contains(r.err, "s3cret") {
+			t.Error(r)
+		}
+	}
+	if text := redacted("redis://s3cret:s3cret@host:1/0?sentinel_password=s3cret"); text != "redis://...@host:1/0?..." {
+		t.Error(text)
+	}
+}
+
+// A variable that is set for the command may be a secret, and others are told the label.
+func TestLabelHasNoSecret(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"./deploy shop":                   "deploy",
+		"DB_PASSWORD=s3cret ./deploy":     "deploy",
+		"A=1 B=s3cret  /opt/größe/run -x": "run",
+		"DB_PASSWORD='s3 cret' ./deploy":  "sh",
+		`DB_PASSWORD="s3 cret" ./deploy`:  "sh",
+		`DB_PASSWORD=s3\ cret ./deploy`:   "sh",
+		"DB_PASSWORD=$(cat s3cret) x":     "sh",
+		"DB_PASSWORD=s3cret;./deploy":     "sh",
+		"DB_PASSWORD=s3cret":              "sh",
+		"(DB_PASSWORD=s3cret ./deploy)":   "sh",
+		"{ DB_PASSWORD=s3cret ./deploy;}": "sh",
+		"a[0]=s3cret x":                   "sh",
+		"A+=s3cret x":                     "sh",
+		"cd /srv && ./deploy":             "cd",
+		"'/opt/my tool/run' s3cret":       "sh",
+		"mysql -ps3cret":                  "mysql",
+	} {
+		if got := (&task{argv: []string{"/bin/sh", "-c", line}, line: line}).label(); got != want {
+			t.Errorf("the label of %s is %s, want %s", line, got, want)
+		}
+	}
+	tl, _ := newTool(t)
+	free := tl.sh(`rlock a -c 'DB_PASSWORD=s3cret sh -c "rlock inspect a; rlock ls; rlock -n a true"' 2>&1`)
+	if strings.Contains(free.out, "s3cret") || !strings.Contains(free.out, "sh@") {
+		t.Error(free)
 	}
 }
 
@@ -221,8 +282,7 @@ func TestLeftProcessesEndWithTheLock(t *testing.T) {
 		t.Fatal(r)
 	}
 	r := tl.run("a", "--", "stamp", stampCommand, "next", "once")
-	_, last := stamps(t, tl.path("left"))
-	first, _ := stamps(t, tl.path("next"))
+	last, first := lastStamp(t, tl.path("left")), stamps(t, tl.path("next"))[0]
 	if r.code != 0 || last >= first {
 		t.Errorf("%v; a process that was left ran until %v, and the next from %v", r, last, first)
 	}
@@ -245,7 +305,7 @@ func TestRecipesOfFlock(t *testing.T) {
 	for name, script := range map[string]string{
 		"1 a line of cron":             `WORD -n L -c 'echo ran'`,
 		"2 skip if it runs":            busy + `WORD -n L echo ran || echo skipped` + free,
-		"3 wait for a time":            busy + `WORD -w 0.2 L echo ran; echo $?` + free,
+		"3 wait for a time":            busy + `WORD -w 2 L echo ran; echo $?` + free,
 		"4 a status of one's own":      busy + `WORD -n -E 42 L echo ran; echo $?` + free,
 		"5 the status of the command":  `WORD L sh -c 'exit 3'; echo $?`,
 		"6 standard input":             `seq 3 | WORD L cat`,

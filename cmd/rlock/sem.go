@@ -17,6 +17,7 @@ func newSem(a *app) *cobra.Command {
 		permits int
 		fair    bool
 		set     bool
+		remove  bool
 	)
 	cmd := &cobra.Command{
 		Use: "sem NAME --permits N [options] -- COMMAND [argument]...", DisableFlagsInUseLine: true,
@@ -28,6 +29,12 @@ func newSem(a *app) *cobra.Command {
 			name, argv, err := beforeDash(cmd, args, true)
 			if err != nil {
 				return err
+			}
+			if remove {
+				if len(argv) > 0 || f.Changed("permits") || set {
+					return usage("--delete deletes the permits, and takes none but --fair beside it")
+				}
+				return a.deletePermits(name, fair)
 			}
 			if !f.Changed("permits") || permits < 1 || permits > rlock.MaxPermits {
 				return usage("--permits N: how many may run, from 1 to %d", rlock.MaxPermits)
@@ -54,6 +61,7 @@ func newSem(a *app) *cobra.Command {
 	f.IntVar(&permits, "permits", 0, "how many may run beside each other")
 	f.BoolVar(&fair, "fair", false, "in the order of requests")
 	f.BoolVar(&set, "set", false, "only set how many may run; otherwise the number that the first has given stays")
+	f.BoolVar(&remove, "delete", false, "only delete the permits: who has any loses them")
 	return cmd
 }
 
@@ -84,14 +92,14 @@ func (a *app) sem(name string, permits int, fair bool, w *waiting, t *task) erro
 		return err
 	}
 	ctx, in := listen()
-	stop := p.show(ctx, func(ctx context.Context) (*holding, error) {
+	bounded, stop := d.waits(ctx, p, func(ctx context.Context) (*holding, error) {
 		s, err := sem.State(ctx)
 		return d.permits(ctx, name, s), err
 	})
-	lease, err := sem.Acquire(ctx, 1, w.options()...)
+	lease, err := sem.Acquire(bounded, 1, w.options()...)
 	stop()
 	switch {
-	case err != nil && ctx.Err() == nil && errors.Is(err, rlock.ErrNotAcquired) && !errors.Is(err, rlock.ErrUnreachable):
+	case err != nil && bounded.Err() == nil && errors.Is(err, rlock.ErrNotAcquired) && !errors.Is(err, rlock.ErrUnreachable):
 		s, failed := sem.State(ctx)
 		if failed != nil {
 			return failed
@@ -99,7 +107,7 @@ func (a *app) sem(name string, permits int, fair bool, w *waiting, t *task) erro
 		h := d.permits(ctx, name, s)
 		return &failure{code: a.busyCode(), text: h.taken(), busy: true, more: h}
 	case err != nil:
-		return cause(ctx, err)
+		return cause(bounded, err)
 	}
 	code, err := a.under(d, name, lease, t, in)
 	return a.leave(d, name, lease, code, err)
@@ -125,6 +133,26 @@ func (a *app) setPermits(name string, permits int, fair bool) error {
 		}
 		if err := sem.SetPermits(ctx, permits); err != nil {
 			return cause(ctx, err)
+		}
+		return nil
+	})
+}
+
+func (a *app) deletePermits(name string, fair bool) error {
+	return a.connected("", func(ctx context.Context, d *deployment) error {
+		sem, err := d.pool(name, 1, fair)
+		if err != nil {
+			return err
+		}
+		was, err := sem.Delete(ctx)
+		switch {
+		case err != nil:
+			return cause(ctx, err)
+		case a.json:
+			printJSON(a.stdout, map[string]any{"name": name, "deleted": was})
+		}
+		if !was {
+			return &failure{code: exitBusy, text: name + " has no permits"}
 		}
 		return nil
 	})

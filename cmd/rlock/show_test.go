@@ -170,7 +170,7 @@ func TestManualAndCompletion(t *testing.T) {
 	if err := json.Unmarshal([]byte(tl.want(0, "version", "--json").out), &v); err != nil || v.Platform == "" {
 		t.Error(err)
 	}
-	has(t, tl.want(0).out, "Usage:", "acquire", "75")
+	has(t, tl.want(0, "help").out, "Usage:", "acquire", "75")
 	has(t, tl.want(0, "help", "once").out, "--takeover")
 	has(t, tl.want(0, "--help").out, "Usage:")
 }

@@ -29,7 +29,13 @@ type screen struct {
 // onTerminal runs a command as the leader of a session, as a login shell is.
 func onTerminal(t *testing.T, cmd *exec.Cmd) *screen {
 	t.Helper()
-	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 80})
+	return onTerminalOf(t, cmd, 80)
+}
+
+// onTerminalOf is onTerminal with so many columns.
+func onTerminalOf(t *testing.T, cmd *exec.Cmd, columns uint16) *screen {
+	t.Helper()
+	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: columns})
 	if err != nil {
 		t.Fatal(err)
 	}

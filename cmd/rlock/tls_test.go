@@ -12,6 +12,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,21 @@ import (
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
+	addr, certificate := behindTLS(t, srv.Addr())
+	tl := toolAt(t, "rediss://"+addr)
+	write(t, tl.path("ca.pem"), certificate)
+	for _, args := range []string{"-n a true", "--connect-timeout 6 a true"} {
+		has(t, tl.want(exitUnavailable, strings.Fields(args)...).err, "certificate", addr)
+	}
+	tl.with("SSL_CERT_FILE="+tl.path("ca.pem")).want(0, "-n", "a", "true")
+	tl.want(0, "--redis", "rediss://"+addr+"?skip_verify=true", "-n", "a", "true")
+	// Redis closes a connection that does not begin with a handshake.
+	has(t, tl.want(exitUnavailable, "--redis", "redis://"+addr, "--connect-timeout", "6", "a", "true").err, "with TLS")
+}
+
+// behindTLS is the address of a server with TLS in front of another one, and its certificate.
+func behindTLS(t *testing.T, to string) (addr, certificate string) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -45,14 +61,16 @@ func TestTLS(t *testing.T) {
 			if err != nil {
 				return
 			}
-			go forward(conn, srv.Addr())
+			go func() {
+				if conn.(*tls.Conn).HandshakeContext(t.Context()) != nil {
+					_ = conn.(*tls.Conn).NetConn().Close()
+					return
+				}
+				forward(conn, to)
+			}()
 		}
 	}()
-	tl := toolAt(t, "rediss://"+plain.Addr().String())
-	write(t, tl.path("ca.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	has(t, tl.want(exitUnavailable, "-n", "a", "true").err, "certificate")
-	tl.with("SSL_CERT_FILE="+tl.path("ca.pem")).want(0, "-n", "a", "true")
-	tl.want(0, "--redis", "rediss://"+plain.Addr().String()+"?skip_verify=true", "-n", "a", "true")
+	return plain.Addr().String(), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
 func forward(conn net.Conn, to string) {

@@ -39,15 +39,14 @@ func newTop(a *app) *cobra.Command {
 							printJSON(a.stdout, h)
 						}
 					} else {
-						v.draw(a.stdout, 80, 1<<16, time.Now())
+						v.draw(a.stdout, a.width(), 1<<16, time.Now())
 					}
 					return nil
 				}
-				out, ok := a.stdout.(*os.File)
-				if !ok || !term.IsTerminal(int(out.Fd())) {
-					return usage("top needs a terminal; --once prints a table")
+				if !paints(a.stdout.file) {
+					return usage("top needs a terminal that can be painted; --once prints a table")
 				}
-				return v.live(ctx, out, every)
+				return v.live(ctx, a.stdout, every)
 			})
 		},
 	}
@@ -160,27 +159,27 @@ func (v *view) draw(w io.Writer, width, lines int, now time.Time) {
 	for _, h := range v.all {
 		waiters += h.Waiters
 	}
-	fmt.Fprintf(w, "rlock top  %s  %d held  %d waiting  %d hand-overs  %d lost\n", now.Format("15:04:05"), len(v.all), waiters, v.hands, v.losses)
+	line(w, "%s", clip(fmt.Sprintf("rlock top  %s  %d held  %d waiting  %d hand-overs  %d lost", now.Format("15:04:05"), len(v.all), waiters, v.hands, v.losses), width))
 	if v.err != nil {
-		fmt.Fprintln(w, clip("no answer: "+plain(v.err), 80))
+		line(w, "%s", clip("no answer: "+plain(v.err), min(width, 80)))
 	}
 	var rows bytes.Buffer
-	table(&rows, v.all, now)
+	table(&rows, v.all, min(width, 80), now)
 	for i, row := range strings.Split(strings.TrimSuffix(rows.String(), "\n"), "\n") {
 		if i+2 >= lines {
-			fmt.Fprintf(w, "and %d more\n", len(v.all)-i+1)
+			line(w, "and %d more", len(v.all)-i+1)
 			return
 		}
 		if width >= 91 {
 			row += v.changes(i, row)
 		}
-		fmt.Fprintln(w, row)
+		line(w, "%s", row)
 	}
 }
 
 // changes are the hand-overs and losses of a row.
 func (v *view) changes(row int, text string) string {
-	pad := strings.Repeat(" ", max(1, 80-len([]rune(text))))
+	pad := strings.Repeat(" ", max(1, 80-columnsOf(text)))
 	if row == 0 {
 		return pad + "HANDS LOST"
 	}
@@ -193,7 +192,7 @@ func (v *view) changes(row int, text string) string {
 }
 
 // live shows it on a terminal until it is ended.
-func (v *view) live(ctx context.Context, out *os.File, every time.Duration) error {
+func (v *view) live(ctx context.Context, out *output, every time.Duration) error {
 	keys := make(chan byte, 16)
 	if in := int(os.Stdin.Fd()); term.IsTerminal(in) {
 		before, err := term.MakeRaw(in)
@@ -220,7 +219,9 @@ func (v *view) live(ctx context.Context, out *os.File, every time.Duration) erro
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		v.paint(out)
+		if v.paint(out); out.failed() != nil {
+			return nil
+		}
 		for waits := true; waits; {
 			select {
 			case <-ctx.Done():
@@ -241,8 +242,8 @@ func (v *view) live(ctx context.Context, out *os.File, every time.Duration) erro
 }
 
 // paint repaints the screen in one piece: the terminal shows it when it is complete.
-func (v *view) paint(out *os.File) {
-	width, height, err := term.GetSize(int(out.Fd()))
+func (v *view) paint(out *output) {
+	width, height, err := term.GetSize(int(out.file.Fd()))
 	if err != nil {
 		width, height = 80, 24
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 	"runtime/debug"
 
@@ -22,9 +21,9 @@ func newVersion(a *app) *cobra.Command {
 				printJSON(a.stdout, v)
 				return nil
 			}
-			fmt.Fprintln(a.stdout, "rlock", v.Version, v.Go, v.Platform)
+			line(a.stdout, "rlock %s %s %s", v.Version, v.Go, v.Platform)
 			for _, what := range v.Lacks {
-				fmt.Fprintln(a.stdout, "on this platform:", what)
+				line(a.stdout, "on this platform: %s", what)
 			}
 			return nil
 		},

@@ -23,9 +23,9 @@ func main() {
 	defer client.Close()
 
 	ctx := context.Background()
-	lease, err := client.NewLock("report").Lock(ctx) // waits while another process has it
+	lease, err := client.NewLock("report").Lock(ctx, rlock.WithWait(5*time.Second)) // waits while another process has it
 	if err != nil {
-		log.Fatal(err) // Redis does not answer, or refuses
+		log.Fatal(err) // another process still has it, or Redis does not answer
 	}
 	log.Print("has the lock, token ", lease.Token())
 	work(lease.Context(ctx))

@@ -14,8 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+var rdb = redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")})
+
 func main() {
-	client, err := rlock.New(redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")})) // one for each process
+	client, err := rlock.New(rdb) // one a process
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -24,19 +26,21 @@ func main() {
 	switch {
 	case errors.Is(err, rlock.ErrNotRun) && errors.Is(err, rlock.ErrNotAcquired):
 		log.Print("another process writes them: ", err)
-	case errors.Is(err, rlock.ErrNotRun): // rlock.ErrUnreachable or ErrRefused: Redis does not answer, or with an error
+	case errors.Is(err, rlock.ErrNotRun): // rlock.ErrUnreachable or ErrRefused
 		log.Fatal("not written: ", err)
 	case errors.Is(err, rlock.ErrUnconfirmed): // write returned nil
 		log.Print("written; the lock is free when its lease is over: ", err)
-	case err != nil: // that of write, or rlock.ErrLeaseLost: another process may have written some too
+	case err != nil: // of write, or rlock.ErrLeaseLost
 		log.Fatal("some may be written: ", err)
 	}
 }
 
 func write(ctx context.Context) error { // has the lock; ctx ends when it is lost
-	for n := 1; n <= 3 && ctx.Err() == nil; n++ {
+	last, err := rdb.Get(ctx, "invoices:last").Int() // of earlier runs
+	for n := last + 1; n <= 3 && (err == nil || err == redis.Nil); n++ {
 		log.Print("invoice ", n)
 		time.Sleep(100 * time.Millisecond)
+		err = rdb.Set(ctx, "invoices:last", n, 0).Err()
 	}
-	return ctx.Err()
+	return err
 }

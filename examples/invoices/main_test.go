@@ -8,12 +8,16 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
@@ -29,7 +33,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	_ = flag.Set("test.parallel", "8") // they wait for time-outs most of the time
+	_ = flag.Set("test.parallel", "8") // they wait for timeouts most of the time
 	os.Exit(m.Run())
 }
 
@@ -143,12 +147,36 @@ func TestProgramTellsAnUnconfirmedEnd(t *testing.T) {
 	t.Parallel()
 	mini := miniredis.RunT(t)
 	mini.ClockTTL(true)
-	out, status := program(t, mini.Addr(), func(line string) {
-		if strings.HasSuffix(line, "invoice 1") { // it has been told that it has the lock
-			mini.Close()
+	var written atomic.Bool
+	mini.Server().SetPreHook(func(from *server.Peer, cmd string, args ...string) bool {
+		if cmd == "SET" && slices.Equal(args, []string{"invoices:last", "3"}) {
+			written.Store(true)
+		} else if written.Load() { // the release
+			from.Close()
+			return true
 		}
+		return false
 	})
+	out, status := program(t, mini.Addr())
 	if status != 0 || !strings.Contains(out, "invoice 3\n") || !strings.Contains(out, "written; the lock is free when its lease is over: ") {
 		t.Errorf("status %d:\n%s", status, out)
+	}
+}
+
+// Two programs, and a third after them: each invoice is written once.
+func TestProgramIsRightWhenRepeated(t *testing.T) {
+	t.Parallel()
+	mini := miniredis.RunT(t)
+	mini.ClockTTL(true)
+	var logs [2]string
+	var running sync.WaitGroup
+	for i := range logs {
+		running.Go(func() { logs[i], _ = program(t, mini.Addr()) })
+	}
+	running.Wait()
+	third, status := program(t, mini.Addr())
+	all := logs[0] + logs[1] + third
+	if n := strings.Count(all, "invoice "); n != 3 || status != 0 || third != "" {
+		t.Errorf("%d invoices, status %d:\n%s", n, status, all)
 	}
 }

@@ -136,7 +136,7 @@ func OnCluster(t testing.TB) *Backend {
 	}
 }
 
-// Dialer makes clients of one server. The time-outs of go-redis are as long as those of
+// Dialer makes clients of one server. The timeouts of go-redis are as long as those of
 // our clients: a reply that is late on a busy machine does not count as lost.
 func Dialer(addr string) func(testing.TB, func(*redis.Options)) redis.UniversalClient {
 	return func(t testing.TB, edit func(*redis.Options)) redis.UniversalClient {

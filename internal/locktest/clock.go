@@ -12,7 +12,7 @@ import (
 
 // Clock is a clock that a test puts forward, so that renewals fall due and leases end without
 // a wait, and leases can be long enough for any machine. Leases, renewals and polls of clients
-// follow it, and the servers of EachClocked; other servers, contexts and time-outs do not.
+// follow it, and the servers of EachClocked; other servers, contexts and timeouts do not.
 type Clock struct {
 	mu      sync.Mutex // guards the rest
 	ahead   time.Duration

@@ -116,9 +116,9 @@ func Ended(err error) error {
 	return err
 }
 
-// Unhurried runs a scenario in which a reply is lost. Half of the time-out has to do for the
+// Unhurried runs a scenario in which a reply is lost. Half of the timeout has to do for the
 // request that is sent again, and may be too short for a busy machine: when the scenario returns
-// ErrUnreachable, it is run once more with twice the time-out.
+// ErrUnreachable, it is run once more with twice the timeout.
 func Unhurried(t testing.TB, scenario func(timeout time.Duration) error) {
 	t.Helper()
 	for timeout := Ample(2 * time.Second); ; timeout *= 2 {

@@ -23,7 +23,7 @@ import (
 )
 
 // parallel is how many tests run at once. They wait most of the time, for
-// leases, renewals and time-outs, so it does not follow from the number of CPUs. With 80
+// leases, renewals and timeouts, so it does not follow from the number of CPUs. With 80
 // at once the tests are no quicker, and answers within half a second, on which some depend, come late.
 func parallel() int {
 	if UnderRace() {
@@ -79,7 +79,7 @@ var UnderRace = sync.OnceValue(func() bool {
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 })
 
-// Ample is a time-out or a lease that is not the subject of its test: long enough
+// Ample is a timeout or a lease that is not the subject of its test: long enough
 // for what has to happen within it, and longer where everything takes longer.
 func Ample(d time.Duration) time.Duration {
 	if UnderRace() {

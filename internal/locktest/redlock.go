@@ -25,7 +25,7 @@ func DialOnce(o *redis.Options) { o.DialerRetries = 1 }
 
 var (
 	// RedLockLease is the watchdog lease of tests that wait for renewals and losses,
-	// and RedLockTimeout the longest node time-out that goes with it: a busy machine
+	// and RedLockTimeout the longest node timeout that goes with it: a busy machine
 	// answers within it.
 	RedLockLease   = Ample(9 * time.Second)
 	RedLockTimeout = RedLockLease / 6

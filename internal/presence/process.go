@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/go-rlock/rlock/internal/visible"
 )
 
 // Process is the process of a client, as that says itself; zero: not known. See rlock.Process.
@@ -48,7 +50,7 @@ var unlabeled = sync.OnceValue(func() Process {
 		program = strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
 	}
 	return Process{
-		Program: plain(program, mostProgram), Host: plain(host, mostHost),
+		Program: visible.Cut(program, mostProgram), Host: visible.Cut(host, mostHost),
 		PID: os.Getpid(), Started: began.UTC().Truncate(time.Second),
 	}
 })
@@ -75,23 +77,9 @@ func Read(text string) (p Process, ok bool) {
 		return Process{}, false
 	}
 	return Process{
-		Label: plain(said.Label, MaxLabelLength), Program: plain(said.Program, mostProgram), Host: plain(said.Host, mostHost),
+		Label: visible.Cut(said.Label, MaxLabelLength), Program: visible.Cut(said.Program, mostProgram), Host: visible.Cut(said.Host, mostHost),
 		PID: said.PID, Started: said.Started.UTC().Truncate(time.Second),
 	}, true
-}
-
-// plain is a text that does no harm in a line of an error or a log: printable, and of so many bytes at
-// the most.
-func plain(text string, most int) string {
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "")
-	}
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return '?'
-		}
-		return r
-	}, text)
 }
 
 // CheckLabel reports why a text is no label.

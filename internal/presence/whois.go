@@ -15,11 +15,10 @@ import (
 // did not introduce itself is asked for again after a while. Nobody waits for long, and has the id alone
 // then; a late answer is for the next.
 const (
-	answerWithin = protocol.GiveUpGrace
-	askAgain     = 2 * time.Second // a client may be about to introduce itself
-	askBarred    = time.Minute     // Redis does not permit to ask
-	mostKnown    = 1000            // clients that are kept
-	mostAtOnce   = 100             // clients that one call asks for
+	askAgain   = 2 * time.Second // a client may be about to introduce itself
+	askBarred  = time.Minute     // Redis does not permit to ask
+	mostKnown  = 1000            // clients that are kept
+	mostAtOnce = 100             // clients that one call asks for
 )
 
 // WhoIs knows which process a client is.
@@ -46,9 +45,9 @@ type question struct {
 	process Process // zero: not known
 }
 
-// Name returns the processes of holds, as far as they can be had soon. They are asked for on some
+// Name returns the processes of holds, as far as they can be had within a time. They are asked for on some
 // servers; on none: what is known has to do.
-func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment) []Process {
+func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment, within time.Duration) []Process {
 	named := make([]Process, len(holdIDs))
 	asked := make([]*question, len(holdIDs))
 	var ask []*question
@@ -72,7 +71,7 @@ func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment) []Process {
 	}
 	for i, q := range asked {
 		if q != nil {
-			named[i] = w.answer(q)
+			named[i] = w.answer(q, within)
 		}
 	}
 	return named
@@ -134,13 +133,15 @@ func (w *WhoIs) told(q *question, text string, err error) {
 	}
 }
 
-// answer waits until a question is answered, but not for long.
-func (w *WhoIs) answer(q *question) Process {
-	late := time.NewTimer(answerWithin - time.Since(q.at))
-	defer late.Stop()
-	select {
-	case <-q.done:
-	case <-late.C:
+// answer waits until a question is answered, but no longer than so long after it was asked.
+func (w *WhoIs) answer(q *question, within time.Duration) Process {
+	if rest := within - time.Since(q.at); rest > 0 {
+		late := time.NewTimer(rest)
+		defer late.Stop()
+		select {
+		case <-q.done:
+		case <-late.C:
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

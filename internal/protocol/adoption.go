@@ -2,13 +2,16 @@ package protocol
 
 import (
 	"context"
+	"crypto/sha1"
+	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Adoptable is a protocol whose holds other clients can go on with, by the functions below: see
+// Adoptable is a protocol whose detached holds other clients can go on with, by the functions below: see
 // scripts/shared/adoption.lua.
 type Adoptable interface {
 	Protocol
@@ -17,47 +20,41 @@ type Adoptable interface {
 
 // adoption is what the requests about it are made of.
 type adoption struct {
-	site    *Site
-	names   *Names
-	scripts string   // what their names begin with: "lock/"
-	state   []string // the first keys of each
-	suffix  string   // of an id in the name of a tombstone
-	how     any      // to tell the holder
-	mode    []any    // of a hold of a Queued
-	timers  []any    // of a ReadSide: the prefix of their names
+	site   *Site
+	names  *Names
+	script string   // which adopts
+	state  []string // the first keys of that
+	suffix string   // of an id in the name of a tombstone
+	mode   []any    // of a hold of a Queued
+	timers []any    // of a ReadSide: the prefix of their names
 }
 
-// keys returns the keys of a script that is about the holds with some ids.
-func (a *adoption) keys(ids ...string) []string {
-	keys := slices.Clone(a.state)
-	for _, id := range ids {
-		keys = append(keys, a.names.Tombstone(id+a.suffix))
-	}
-	for _, id := range ids {
-		if len(a.timers) > 0 {
-			keys = append(keys, timer(a.names.Derived(""), id, 1))
-		}
-	}
-	return keys
-}
+func (a *adoption) tombstone(id string) string { return a.names.Tombstone(id + a.suffix) }
+
+// Secret is what it takes to go on with a detached hold. Redis has its hash.
+type Secret [16]byte
 
 // Adoption is the outcome of an Adopt.
 type Adoption struct {
-	Verdict Verdict // Granted, Gone, Entangled, Withdrawn or Quarantined
-	// Rest is how long the holder before may still believe that it has the lock; 0: it has
-	// left. Quarantined: how long the quarantine lasts.
-	Rest      time.Duration
-	TakenOver bool // Gone, and others hold the lock
+	Verdict   Verdict       // Granted, Gone, Entangled, Withdrawn or Quarantined
+	Token     int64         // Granted; 0 for a shared hold
+	Rest      time.Duration // Quarantined: how long the quarantine lasts
+	TakenOver bool          // Gone, and others hold the lock
 }
 
 func readAdoption(a wire.Answer) (Adoption, error) {
-	code, n, _, err := a.Pair()
+	code, n, rest, err := a.Pair()
 	if err != nil {
 		return Adoption{}, err
 	}
 	switch code {
 	case codeGranted:
-		return Adoption{Verdict: Granted, Rest: millis(n)}, nil
+		if len(rest) == 1 {
+			text, _ := rest[0].(string)
+			if token, err := strconv.ParseInt(text, 10, 64); err == nil {
+				return Adoption{Verdict: Granted, Token: token}, nil
+			}
+		}
 	case codeBusy:
 		return Adoption{Verdict: Gone, TakenOver: n != 0}, nil
 	case codeWithdrawn:
@@ -70,108 +67,125 @@ func readAdoption(a wire.Answer) (Adoption, error) {
 	return Adoption{}, wire.ErrReply(a.Val)
 }
 
-// Adopt asks for a hold with the id old to go on under another id, and to last for lease from when its holder
-// has ended. It is repeated until then. As an acquire, a server in quarantine refuses it, and replicas confirm
-// it, if the client wants that.
-func Adopt(p Adoptable, id, old string, lease time.Duration) Request[Adoption] {
+// Detach offers a hold to whoever has the secret, and then tells whether it is there. The hold is not renewed any
+// more, and ends within rest.
+func Detach(p Adoptable, id string, secret Secret, token int64, rest time.Duration) Task {
 	a := p.adoption()
-	args := slices.Concat([]any{id, old, lease.Milliseconds(), tombstoneMillis, a.names.AskedChannel(), a.how}, a.mode, a.timers)
-	return entering(a.site, a.scripts+"adopt", a.keys(old, id), args, readAdoption)
+	hash := fmt.Sprintf("%x", sha1.Sum(secret[:]))
+	offer := looking(a.site, "adoption/offer", []string{a.state[0], a.tombstone(id)}, []any{id, hash, token, rest.Milliseconds()}, readNumber)
+	offer.r.Acked = a.site.acks()
+	return &inTurn{a.site, id, offer, func(int64) Task { return p.Renew(id, 0) }}
 }
 
-// GiveBack undoes an Adopt, whatever became of it: the hold is that of its holder again, or has ended if that
-// has left. Then it ends what is left of the adoption.
-func GiveBack(p Adoptable, id, old string) Task {
+// FindDetached looks for a detached hold, for whoever has its handle and is about to renew it for a lease, or to end it. The outcome
+// is the id that it has in the lock; empty: there is none.
+func FindDetached(p Adoptable, old string, secret Secret, lease time.Duration) Request[string] {
 	a := p.adoption()
-	undo := a.site.about(a.scripts+"give_back", a.keys(old, id), append([]any{id, old, tombstoneMillis}, a.mode...))
-	return &inTurn{a.site, id, undo, p.Abandon(id, true)}
+	args := []any{secret[:], lease.Milliseconds(), tombstoneMillis}
+	return looking(a.site, "adoption/find", []string{a.state[0], a.tombstone(old)}, args, readText)
 }
 
-// Detach notes that a holder has left a hold for whoever adopts it, and tells whether it is there. The hold is
-// not renewed any more, and ends within rest.
-func Detach(p Adoptable, id string, rest time.Duration) Task {
+// Adopt asks for the detached hold with the id old to go on under another id, and to last for lease. As an acquire, a
+// server in quarantine refuses it, and replicas confirm it, if the client wants that.
+func Adopt(p Adoptable, id, old string, secret Secret, lease time.Duration) Request[Adoption] {
 	a := p.adoption()
-	return a.site.about(a.scripts+"detach", a.keys(id), append([]any{id, rest.Milliseconds()}, a.mode...))
-}
-
-// RenewKnown is Renew of a hold that others may adopt.
-func RenewKnown(p Adoptable, id string, lease time.Duration) Task {
-	a := p.adoption()
-	return a.site.renewing(a.scripts+"renew_known", lease, a.keys(id), slices.Concat([]any{id, lease.Milliseconds()}, a.mode, a.timers))
-}
-
-// HearAdoption has notify called when a hold of the lock may have been adopted. It returns nil if nobody is
-// told, or it is not known how to publish.
-func HearAdoption(p Adoptable, notify func()) (end func()) {
-	a := p.adoption()
-	if a.how == silent {
-		return nil
+	keys := append(slices.Clone(a.state), a.tombstone(old), a.tombstone(id))
+	if len(a.timers) > 0 {
+		keys = append(keys, timer(a.names.Derived(""), old, 1), timer(a.names.Derived(""), id, 1))
 	}
-	return a.site.listen(a.names.AskedChannel(), notify)
+	args := slices.Concat([]any{id, secret[:], lease.Milliseconds(), tombstoneMillis}, a.mode, a.timers)
+	return entering(a.site, a.script, keys, args, readAdoption)
+}
+
+// GiveBack undoes an Adopt, whatever became of it: the hold is as detached as before. If its time is over, it ends.
+func GiveBack(p Adoptable, id, old string, lease time.Duration) Task {
+	a := p.adoption()
+	keys := []string{a.state[0], a.tombstone(old), a.tombstone(id)}
+	undo := looking(a.site, "adoption/give_back", keys, []any{id, lease.Milliseconds(), tombstoneMillis}, readNumber)
+	return &inTurn{a.site, id, undo, func(rest int64) Task {
+		switch {
+		case rest > 0:
+			return p.Renew(id, millis(rest))
+		case rest < 0:
+			return p.Abandon(id, true)
+		}
+		return nil
+	}}
 }
 
 func (l *ownedLock) adoption() adoption {
-	return adoption{site: l.site, names: l.names, scripts: "lock/", state: []string{l.names.Lock}, how: l.site.how()}
-}
-
-func (l *Spin) adoption() adoption {
-	a := l.ownedLock.adoption()
-	a.how = silent
-	return a
+	return adoption{site: l.site, names: l.names, script: "lock/adopt", state: []string{l.names.Lock}}
 }
 
 func (l *WriteSide) adoption() adoption {
-	return adoption{site: l.site, names: l.names, scripts: "rw/write_", state: []string{l.names.Lock}, suffix: writes, how: l.site.how()}
+	return adoption{site: l.site, names: l.names, script: "rw/write_adopt", state: []string{l.names.Lock}, suffix: writes}
 }
 
 func (l *ReadSide) adoption() adoption {
-	return adoption{site: l.site, names: l.names, scripts: "rw/read_", state: []string{l.names.Lock}, how: l.site.how(), timers: []any{l.timers}}
+	return adoption{site: l.site, names: l.names, script: "rw/read_adopt", state: []string{l.names.Lock}, timers: []any{l.timers}}
 }
 
 func (q *Queued) adoption() adoption {
-	a := adoption{site: q.site, names: q.names, scripts: "queue/", state: q.hold(), how: q.site.how(), mode: []any{q.mode}}
+	a := adoption{site: q.site, names: q.names, script: "queue/adopt", state: q.hold(), mode: []any{q.mode}}
 	if q.mode == shared {
 		a.suffix = reads
 	}
 	return a
 }
 
-// inTurn is a task and another one that is sent when the first is confirmed. Its outcome is that of
-// the second.
+// inTurn is a request, and a task that is sent when the first is answered. Its outcome is that of the task; without
+// one, Done.
 type inTurn struct {
 	site  *Site
-	id    string // of the hold that they end
-	first *task
-	then  Task
+	id    string // of the hold that they are about
+	first *asked[int64]
+	then  func(n int64) Task
 }
 
 // Name implements Task.
-func (t *inTurn) Name() string { return t.first.Name() }
+func (t *inTurn) Name() string { return t.first.r.Name() }
 
 // OfQuorum implements Task.
 func (t *inTurn) OfQuorum() bool { return false }
 
 // Do implements Request.
 func (t *inTurn) Do(ctx context.Context, budget time.Duration) Result[Kept] {
+	until := time.Now().Add(budget)
 	r := t.first.Do(ctx, budget)
-	if r.Err != nil {
-		return r
+	return t.next(ctx, r, max(time.Until(until), time.Millisecond))
+}
+
+func (t *inTurn) next(ctx context.Context, r Result[int64], budget time.Duration) Result[Kept] {
+	if r.Err == nil && r.TooFew == nil {
+		if then := t.then(r.Outcome); then != nil {
+			return then.Do(ctx, budget)
+		}
 	}
-	return t.then.Do(ctx, budget)
+	return t.alone(r)
+}
+
+// alone is the result if no task follows the first request.
+func (t *inTurn) alone(r Result[int64]) Result[Kept] {
+	if r.Err != nil && overwritten(&t.first.r, r.Err) {
+		return Result[Kept]{Outcome: Overwritten}
+	} else if r.TooFew != nil {
+		r.Err, r.Unsure = wire.Because(wire.ErrUnreachable, r.TooFew), true
+	}
+	return Result[Kept]{Err: r.Err, Unsure: r.Unsure, Last: r.Last}
 }
 
 // Send implements Task.
 func (t *inTurn) Send(d Dispatch) {
 	d.Round.Add(&t.first.r, func(sent time.Time, a wire.Answer) {
 		r := t.first.result(a)
-		if r.Err != nil {
-			d.Done(sent, r)
+		if r.Err != nil || r.TooFew != nil {
+			d.Done(sent, t.alone(r))
 			return
 		}
 		w := t.site.Wire
 		w.Go(func() {
 			w.Gate("then " + t.id) // the answers to several come in the same instant
-			d.Done(sent, t.then.Do(w.Context(), t.site.CommandTimeout))
+			d.Done(sent, t.next(w.Context(), r, t.site.CommandTimeout))
 		})
 	})
 }

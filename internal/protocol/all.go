@@ -54,6 +54,7 @@ func ReleaseAll(all []Leaving) Request[[]Kept] {
 		Args:      append(args, site.how()),
 		Step:      2,
 		OneEffect: true,
+		Each:      true,
 		FailFast:  true,
 	}, read: readAllKept(len(all))}
 }

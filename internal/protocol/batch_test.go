@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"fmt"
+	"github.com/go-rlock/rlock/internal/redistest"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ var batches = map[string]func(t *testing.T, site *Site, n *Names, rdb *redis.Cli
 	"lock/enter_many": func(t *testing.T, site *Site, n *Names, _ *redis.Client) func() (int64, int64) {
 		return func() (int64, int64) {
 			a := site.Wire.Do(bg, 5*time.Second, &wire.Request{
-				Script: site.Scripts["lock/enter_many"], Keys: []string{n.Lock, n.Tombstone("a:1"), site.clock(n)}, Args: []any{"a:1", 60000, five},
+				Script: site.Scripts["lock/enter_many"], Keys: []string{n.Lock, n.Tombstone(redistest.HoldID("a:1")), site.clock(n)}, Args: []any{redistest.HoldID("a:1"), 60000, five},
 			})
 			list, _ := a.Val.([]any)
 			if len(list) != 1 {
@@ -37,9 +38,9 @@ var batches = map[string]func(t *testing.T, site *Site, n *Names, rdb *redis.Cli
 		return func() (int64, int64) { return reserving(t, NewLock(site, n), true) }
 	},
 	"lock/stand_by, held": func(t *testing.T, site *Site, n *Names, rdb *redis.Client) func() (int64, int64) {
-		rdb.HSet(bg, n.Lock, "another:1", 1)
+		rdb.HSet(bg, n.Lock, redistest.HoldID("another:1"), 1)
 		return func() (int64, int64) {
-			e := entry("a:1")
+			e := entry(redistest.HoldID("a:1"))
 			e.StandBy, e.Reserve, e.Tries = true, five, 1
 			verdict(t, NewLock(site, n), e, Busy)
 			words := strings.Fields(rdb.Get(bg, n.standBy()).Val())
@@ -57,7 +58,7 @@ const five = 5
 
 func reserving(t *testing.T, l *Lock, standBy bool) (token, n int64) {
 	t.Helper()
-	e := entry("a:1")
+	e := entry(redistest.HoldID("a:1"))
 	e.Reserve, e.StandBy, e.Tries = five, standBy, 1
 	got := verdict(t, l, e, Granted)
 	return got.Token, got.Reserved
@@ -96,7 +97,7 @@ func TestTokensOfABatchAreNewAndNotAheadOfTheClock(t *testing.T) {
 				}
 				m.SetTime(now.Add(-time.Minute))
 				other := NewLock(site, namesOf(t, "{l}:other")) // it has the same clock
-				if next := verdict(t, other, entry("b:1"), Granted).Token; next <= last {
+				if next := verdict(t, other, entry(redistest.HoldID("b:1")), Granted).Token; next <= last {
 					t.Errorf("token %d when the clock has gone back, after %d", next, last)
 				}
 			})
@@ -118,8 +119,8 @@ func TestTokensOfManyLocksOfOneClock(t *testing.T) {
 			r := &wire.Request{Script: site.Scripts["lock/enter_many"]}
 			for i := range locks {
 				n := namesOf(t, fmt.Sprint("l", i))
-				r.Keys = append(r.Keys, n.Lock, n.Tombstone("a:1"), site.clock(n))
-				r.Args = append(r.Args, "a:1", 60000, five)
+				r.Keys = append(r.Keys, n.Lock, n.Tombstone(redistest.HoldID("a:1")), site.clock(n))
+				r.Args = append(r.Args, redistest.HoldID("a:1"), 60000, five)
 			}
 			list, _ := site.Wire.Do(bg, 5*time.Second, r).Val.([]any)
 			if len(list) != locks {
@@ -145,7 +146,7 @@ func TestTokensOfManyLocksOfOneClock(t *testing.T) {
 			if last > max(now.UnixMicro()+locks-1, before+locks) || gap >= locks*time.Microsecond && last > now.UnixMicro() {
 				t.Errorf("token %d is above the time, %d", last, now.UnixMicro())
 			}
-			if next := verdict(t, NewLock(site, namesOf(t, "other")), entry("b:1"), Granted).Token; next <= last {
+			if next := verdict(t, NewLock(site, namesOf(t, "other")), entry(redistest.HoldID("b:1")), Granted).Token; next <= last {
 				t.Errorf("token %d after %d", next, last)
 			}
 		})

@@ -50,10 +50,10 @@ func about(l Protocol, id string) []*wire.Request {
 	}
 	if c, ok := l.(PermitCounter); ok {
 		op := Op{&Page{ID: "client:1"}, 1}
-		requests = append(requests, of(c.Change(op, TrySetPermits, 1)), of(c.Change(op, AddPermits, 1)), of(c.Change(op, AddPermits, math.MaxInt32)), of(c.Change(op, SetPermits, 1)), of(c.Undo(op)))
+		requests = append(requests, of(c.Change(op, TrySetPermits, 1)), of(c.Change(op, AddPermits, 1)), of(c.Change(op, AddPermits, math.MaxInt32)), of(c.Change(op, SetPermits, 1)), of(c.Undo(op)), of(c.Delete(op)))
 	}
 	if a, ok := l.(Adoptable); ok {
-		requests = append(requests, of(Adopt(a, "nobody:1", id, time.Second)), of(GiveBack(a, "nobody:1", id)), of(Detach(a, id, time.Minute)), of(RenewKnown(a, id, time.Second)), of(RenewKnown(a, id, 0)))
+		requests = append(requests, of(Adopt(a, "nobody:1", id, Secret{1}, time.Second)), of(GiveBack(a, "nobody:1", id, time.Second)), of(Detach(a, id, Secret{1}, 1, time.Minute)), of(FindDetached(a, id, Secret{1}, time.Second)))
 	}
 	waits := *e
 	waits.Wait, waits.Leads = true, true
@@ -110,7 +110,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 
 	// Nobody holds "free", others hold "held". What is "mine" the replica knows: where a
 	// reply says so without any write, that too must come from a master.
-	const other = "another:1"
+	other := redistest.HoldID("another:1")
 	request := func(script string, keys []string, args ...any) *wire.Request {
 		return &wire.Request{Script: scripts[script], Keys: keys, Args: args}
 	}
@@ -127,15 +127,16 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 		request("clock/split", []string{"clocks"}), request("clock/raise", []string{"clock"}, 1), request("clock/merge", []string{"clocks", "clock"}),
 		request("clock/split", []string{"one clock"}), request("clock/merge", []string{"one clock"}, "whole"),
 		of(free.Revocation().RequestRelease([]string{other})),
-		of(reads.Enter(entry("me:1"))),
+		of(reads.Enter(entry(redistest.HoldID("me:1")))),
 		request("quorum/acquire", vote("free"), other, 1000),
-		request("quorum/acquire", vote("vote"), "me:1", 1000),
+		request("quorum/acquire", vote("vote"), redistest.HoldID("me:1"), 1000),
 		request("quorum/acquire", vote("vote"), other, 1000),
 		request("quorum/acquire", vote("abandoned"), other, 1000),
-		request("quorum/admit", []string{"rlock:red:highest", "rlock:red:admitted"}, "epoch", 1, 1000),
-		request("quorum/force_unlock", []string{"free"}, "", 1000, "gone:", "channel", "publish"),
-		request("quorum/force_unlock", []string{"vote"}, other, 1000, "gone:", "channel", "publish"),
-		request("quorum/highest", []string{"rlock:red:highest", "rlock:red:admitted"}, 0),
+		request("quorum/admit", []string{"rlock:red:highest", "rlock:red:admitted", "rlock:red:since"}, "epoch", 1, 1000),
+		request("quorum/force_unlock", []string{"free"}, "", 1000, "channel", "publish"),
+		request("quorum/force_unlock", []string{"vote"}, "", 1000, "channel", "publish"),
+		request("quorum/force_unlock", []string{"vote", "vote:gone"}, other, 1000, "channel", "publish"),
+		request("quorum/highest", []string{"rlock:red:highest", "rlock:red:admitted", "rlock:red:since"}, 0),
 		request("quorum/inspect", vote("free")[:1]),
 		request("quorum/inspect", vote("vote")[:1]),
 		request("quorum/raise", vote("free")[:3], other, "1", "1"),
@@ -166,7 +167,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 		if c, ok := l.(PermitCounter); ok {
 			must(t, c.Change(Op{&Page{ID: "client:1"}, int64(i) + 1}, TrySetPermits, Takes(l)))
 		}
-		e := entry("owner:1")
+		e := entry(redistest.HoldID("owner:1"))
 		e.Lease = time.Hour
 		if got := must(t, blocker.Enter(e)); got.Verdict != Granted {
 			t.Fatal(got)
@@ -182,15 +183,15 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	seed("hset", "reads", "mode", "read", "me:1", 1)
-	seed("set", timer(reads.timers, "me:1", 1), 1, "px", 3600_000)
+	seed("hset", "reads", "mode", "read", redistest.HoldID("me:1"), 1)
+	seed("set", timer(reads.timers, redistest.HoldID("me:1"), 1), 1, "px", 3600_000)
 	seed("hset", "clocks", "floor", 5)
 	seed("set", "one clock", 5)
 	seed("set", "permits", 2)
 	seed("set", "recorded", 2)
 	seed("set", namesOf(t, "recorded").record(uuid+":1"), "1 -1 -")
 	seed("set", vote("abandoned")[3], 1)
-	seed("hset", "vote", "attempt", "me:1", "stamp", 1, "until", time.Now().Add(time.Hour).UnixMicro())
+	seed("hset", "vote", "attempt", redistest.HoldID("me:1"), "stamp", 1, "until", time.Now().Add(time.Hour).UnixMicro())
 	if n, err := master.Do(bg, "wait", 1, 20_000).Int(); n != 1 {
 		t.Fatal(n, err)
 	}

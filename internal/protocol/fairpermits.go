@@ -142,6 +142,11 @@ func (s *fairSemaphore) Change(op Op, how PermitChange, n int) Request[bool] {
 	return looking(s.site, "fairpermits"+string(how), s.state.and(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), args, readSet)
 }
 
+// Delete implements PermitCounter.
+func (s *fairSemaphore) Delete(op Op) Request[bool] {
+	return looking(s.site, "fairpermits/delete", s.state.and(s.names.record(op.Page.ID), s.names.Lock), s.counts(op.Number), readBool)
+}
+
 // Undo implements PermitCounter.
 func (p *FairPermits) Undo(op Op) Task {
 	return p.site.about("fairpermits/undo", p.state.and(p.names.record(op.Page.ID), p.names.setting()), p.counts(op.Number))

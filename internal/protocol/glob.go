@@ -10,19 +10,25 @@ import (
 // Pattern is a pattern of Redis: * ? [ab] [^a-z], and \ before a character that stands for itself. Its characters are
 // bytes.
 type Pattern struct {
-	text string
-	expr *regexp.Regexp // of texts in which each byte has become a character
+	text  string
+	least int            // bytes of the shortest text that it matches
+	expr  *regexp.Regexp // of texts in which each byte has become a character
 }
 
 // ParsePattern reads a pattern. The error is why it has no clear meaning.
 func ParsePattern(text string) (Pattern, error) {
 	expr := []byte(`(?s)\A`)
+	least := 0
 	for p := text; p != ""; {
 		c := p[0]
 		p = p[1:]
+		least++
 		switch c {
 		case '*':
-			expr = append(expr, ".*"...)
+			least--
+			if p == "" || p[0] != '*' { // several are as one, and take a long time
+				expr = append(expr, ".*"...)
+			}
 		case '?':
 			expr = append(expr, '.')
 		case '[':
@@ -42,7 +48,7 @@ func ParsePattern(text string) (Pattern, error) {
 		}
 	}
 	compiled, err := regexp.Compile(string(expr) + `\z`)
-	return Pattern{text, compiled}, err
+	return Pattern{text, least, compiled}, err
 }
 
 // classIn translates the class with which a pattern goes on after its [, and returns what follows its ].
@@ -69,6 +75,9 @@ func classIn(p string) (class []byte, rest string, closed bool) {
 }
 
 func (p Pattern) matches(text string) bool {
+	if len(text) < p.least {
+		return false
+	}
 	characters := make([]rune, len(text))
 	for i := range characters {
 		characters[i] = rune(text[i])

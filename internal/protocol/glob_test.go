@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/go-rlock/rlock/internal/redistest"
@@ -69,5 +70,18 @@ func TestPatternsMatchAsInRedis(t *testing.T) {
 	}
 	if checked < 100 {
 		t.Errorf("only %d patterns were checked", checked)
+	}
+}
+
+// A pattern of thousands of * costs no more than one of a few: what it means is found out once, and not for each name.
+func TestLongPatternIsCheap(t *testing.T) {
+	t.Parallel()
+	stars, err := ParsePattern(strings.Repeat("*", 3000))
+	if err != nil || !stars.matches("") || !stars.matches("a") || len(stars.expr.String()) > 20 {
+		t.Errorf("%v %.100s", err, stars.expr)
+	}
+	many, err := ParsePattern(strings.Repeat("*a", 1500))
+	if err != nil || many.least != 1500 || many.matches("aaa") || !many.matches(strings.Repeat("ab", 1499)+"a") {
+		t.Errorf("%v %d", err, many.least)
 	}
 }

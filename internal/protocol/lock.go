@@ -19,6 +19,9 @@ func (l *located) NewID() HoldID { return l.site.NewID() }
 // Ready implements Protocol.
 func (l *located) Ready(ctx context.Context) error { return l.site.ready(ctx, l.names) }
 
+// Prepare implements Protocol.
+func (l *located) Prepare() { l.site.Wire.Prepare(l.names.Lock) }
+
 // HashLock is what the types have in common whose state is a hash with one field for its only hold. What only
 // some of them can, they say themselves.
 type HashLock struct{ located }

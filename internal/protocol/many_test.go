@@ -49,7 +49,7 @@ func TestWhatIsSentTogetherIsDoneTogether(t *testing.T) {
 					ids[i] = fmt.Sprintf("%s:%d", uuid, 100*round+i)
 				}
 				if others {
-					verdict(t, locks[2], entry("another:1"), Granted)
+					verdict(t, locks[2], entry(redistest.HoldID("another:1")), Granted)
 				}
 				sent.all = nil
 			}
@@ -131,7 +131,7 @@ func TestWhatIsSentTogetherIsDoneTogether(t *testing.T) {
 			// whose copy may have run.
 			begin(true)
 			for i, r := range enter() {
-				if want := i != 2; r.Err != nil || (r.Outcome.Verdict == Granted) != want || !want && r.Outcome.Holder != "another:1" {
+				if want := i != 2; r.Err != nil || (r.Outcome.Verdict == Granted) != want || !want && r.Outcome.Holder != redistest.HoldID("another:1") {
 					t.Errorf("lock %d: %+v", i, r)
 				}
 			}
@@ -149,7 +149,7 @@ func TestWhatIsSentTogetherIsDoneTogether(t *testing.T) {
 			wants("release beside another", release(), lost)
 			sent.want("release beside another", "lock/release_many", "lock/release "+locks[2].names.Lock)
 			holds("release beside another", 0, 0, 1, 2, 3, 4)
-			if got := rdb.HGetAll(bg, locks[2].names.Lock).Val(); got["another:1"] != "1" || len(got) != 1 {
+			if got := rdb.HGetAll(bg, locks[2].names.Lock).Val(); got[redistest.HoldID("another:1")] != "1" || len(got) != 1 {
 				t.Errorf("what another has is %v", got)
 			}
 		})

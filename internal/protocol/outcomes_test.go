@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,48 +50,48 @@ func TestReadersAndWriters(t *testing.T) {
 			if r.View() != w.View() || r.View() == NewLock(site, namesOf(t, "l")).View() {
 				t.Error("the two sides show the same, and no other type does")
 			}
-			if got := verdict(t, r, entry("a:1"), Granted); got.Token != 0 {
+			if got := verdict(t, r, entry(redistest.HoldID("a:1")), Granted); got.Token != 0 {
 				t.Errorf("%+v", got)
 			}
-			verdict(t, r, entry("b:1"), Granted)
-			if got := verdict(t, w, entry("c:1"), Busy); got.Rest <= 0 || !got.Known || got.Others != 1 {
+			verdict(t, r, entry(redistest.HoldID("b:1")), Granted)
+			if got := verdict(t, w, entry(redistest.HoldID("c:1")), Busy); got.Rest <= 0 || !got.Known || got.Others != 1 {
 				t.Errorf("%+v", got)
 			}
-			want(t, r.Reenter("a:1", time.Minute, 2, false), Done)
-			want(t, r.Probe("a:1"), Probed{true, 2})
-			want(t, w.Probe("a:1"), Probed{})
-			want(t, r.Release("a:1", 1), Done)
-			want(t, r.Release("a:1", 0), Done)
-			want(t, r.Release("a:1", 0), whileOthersRead(r))
+			want(t, r.Reenter(redistest.HoldID("a:1"), time.Minute, 2, false), Done)
+			want(t, r.Probe(redistest.HoldID("a:1")), Probed{true, 2})
+			want(t, w.Probe(redistest.HoldID("a:1")), Probed{})
+			want(t, r.Release(redistest.HoldID("a:1"), 1), Done)
+			want(t, r.Release(redistest.HoldID("a:1"), 0), Done)
+			want(t, r.Release(redistest.HoldID("a:1"), 0), whileOthersRead(r))
 			want(t, r.ForceUnlock(""), true)
-			want(t, r.Renew("b:1", time.Minute), Removed)
+			want(t, r.Renew(redistest.HoldID("b:1"), time.Minute), Removed)
 
-			first := verdict(t, w, entry("w:1"), Granted)
+			first := verdict(t, w, entry(redistest.HoldID("w:1")), Granted)
 			if first.Token == 0 {
 				t.Error("a writer without a token")
 			}
-			verdict(t, r, under("w:1", "w:1"), Granted)
+			verdict(t, r, under(redistest.HoldID("w:1"), redistest.HoldID("w:1")), Granted)
 			s := must(t, r.Inspect())
-			if len(s.Holders) != 2 || s.Holders[0].HoldID != "w:1" || s.Holders[1].HoldID != "w:1" || s.Holders[0].Shared == s.Holders[1].Shared {
+			if len(s.Holders) != 2 || s.Holders[0].HoldID != redistest.HoldID("w:1") || s.Holders[1].HoldID != redistest.HoldID("w:1") || s.Holders[0].Shared == s.Holders[1].Shared {
 				t.Errorf("%+v", s)
 			}
-			want(t, w.Release("w:1", 0), Done)
-			want(t, r.Probe("w:1"), Probed{true, 1})
-			want(t, r.Release("w:1", 0), Done)
+			want(t, w.Release(redistest.HoldID("w:1"), 0), Done)
+			want(t, r.Probe(redistest.HoldID("w:1")), Probed{true, 1})
+			want(t, r.Release(redistest.HoldID("w:1"), 0), Done)
 
 			// The outer hold is lost: nobody has the lock, and then others have it.
-			if got := verdict(t, r, under("x:1", "w:1"), OuterHoldLost); got.TakenOver {
+			if got := verdict(t, r, under(redistest.HoldID("x:1"), redistest.HoldID("w:1")), OuterHoldLost); got.TakenOver {
 				t.Errorf("%+v", got)
 			}
-			verdict(t, w, entry("y:1"), Granted)
-			if got := verdict(t, r, under("x:1", "w:1"), OuterHoldLost); !got.TakenOver {
+			verdict(t, w, entry(redistest.HoldID("y:1")), Granted)
+			if got := verdict(t, r, under(redistest.HoldID("x:1"), redistest.HoldID("w:1")), OuterHoldLost); !got.TakenOver {
 				t.Errorf("%+v", got)
 			}
-			want(t, w.Reenter("w:1", time.Minute, 2, false), TakenOver)
-			want(t, w.Abandon("y:1", true), Done)
-			verdict(t, w, entry("y:1"), Withdrawn)
-			want(t, r.Abandon("x:1", true), Removed)
-			verdict(t, r, entry("x:1"), Withdrawn)
+			want(t, w.Reenter(redistest.HoldID("w:1"), time.Minute, 2, false), TakenOver)
+			want(t, w.Abandon(redistest.HoldID("y:1"), true), Done)
+			verdict(t, w, entry(redistest.HoldID("y:1")), Withdrawn)
+			want(t, r.Abandon(redistest.HoldID("x:1"), true), Removed)
+			verdict(t, r, entry(redistest.HoldID("x:1")), Withdrawn)
 		})
 	}
 }
@@ -108,14 +109,14 @@ func TestReaderLearnsOfTheRound(t *testing.T) {
 	site, _, _ := mini(t)
 	both := sidesOf(site, namesOf(t, "l"))["ReadWriteLock"]
 	r, w := both[0], both[1]
-	verdict(t, w, entry("w:1"), Granted)
-	e := entry("r:1")
+	verdict(t, w, entry(redistest.HoldID("w:1")), Granted)
+	e := entry(redistest.HoldID("r:1"))
 	e.Wait, e.Leads = true, true
 	if got := verdict(t, r, e, Busy); !got.HasRound || got.Round != 0 || got.Holder == "" {
 		t.Errorf("%+v", got)
 	}
-	want(t, w.Release("w:1", 0), Done)
-	writer := entry("w:2")
+	want(t, w.Release(redistest.HoldID("w:1"), 0), Done)
+	writer := entry(redistest.HoldID("w:2"))
 	if got := verdict(t, w, writer, Busy); got.Holder != "" || !got.Known || got.Rest <= 0 {
 		t.Errorf("%+v: the lock is for the readers that waited", got)
 	}
@@ -135,7 +136,7 @@ func TestKeysInOtherUseAreLeftAlone(t *testing.T) {
 			was := dump(t, rdb)
 			for _, l := range protocols(site, namesOf(t, "l"))[:8] {
 				for name, err := range map[string]error{
-					"Enter": l.Enter(entry("a:1")).Do(bg, time.Second).Err, "Inspect": l.Inspect().Do(bg, time.Second).Err,
+					"Enter": l.Enter(entry(redistest.HoldID("a:1"))).Do(bg, time.Second).Err, "Inspect": l.Inspect().Do(bg, time.Second).Err,
 					"Probe": l.Probe("").Do(bg, time.Second).Err, "ForceUnlock": l.ForceUnlock("").Do(bg, time.Second).Err,
 				} {
 					if !errors.Is(err, wire.ErrForeignKey) {
@@ -154,11 +155,11 @@ func TestOtherTypesOfTheNameAreSeen(t *testing.T) {
 	site, _, _ := mini(t)
 	n := namesOf(t, "l")
 	lock, priority, fair := NewLock(site, n), NewPriority(site, n, 0), NewFairWriteSide(site, n)
-	verdict(t, lock, entry("a:1"), Granted)
-	verdict(t, priority, entry("b:1"), OtherType)
-	want(t, lock.Release("a:1", 0), Done)
-	verdict(t, priority, entry("b:1"), Granted)
-	verdict(t, fair, entry("c:1"), OtherType)
+	verdict(t, lock, entry(redistest.HoldID("a:1")), Granted)
+	verdict(t, priority, entry(redistest.HoldID("b:1")), OtherType)
+	want(t, lock.Release(redistest.HoldID("a:1"), 0), Done)
+	verdict(t, priority, entry(redistest.HoldID("b:1")), Granted)
+	verdict(t, fair, entry(redistest.HoldID("c:1")), OtherType)
 }
 
 func TestFencedShowsTheCounterOfThoseWhoRaisedIt(t *testing.T) {
@@ -190,23 +191,23 @@ func TestSeveralLocksAtOnce(t *testing.T) {
 		t.Error("a Slot is that of the cluster")
 	}
 	both := []*Lock{a, b}
-	if got := must(t, EnterAll(both, "i:1", time.Minute)); got.Verdict != Granted || got.Token == 0 {
+	if got := must(t, EnterAll(both, redistest.HoldID("i:1"), time.Minute)); got.Verdict != Granted || got.Token == 0 {
 		t.Fatalf("%+v", got)
 	}
-	if got := must(t, EnterAll(both, "j:1", time.Minute)); got.Verdict != Busy || got.Holder != "i:1" {
+	if got := must(t, EnterAll(both, redistest.HoldID("j:1"), time.Minute)); got.Verdict != Busy || got.Holder != redistest.HoldID("i:1") {
 		t.Fatalf("%+v", got)
 	}
-	want(t, b.Release("i:1", 0), Done)
-	if got := must(t, EnterAll(both, "i:1", time.Minute)); got.Verdict != Withdrawn {
+	want(t, b.Release(redistest.HoldID("i:1"), 0), Done)
+	if got := must(t, EnterAll(both, redistest.HoldID("i:1"), time.Minute)); got.Verdict != Withdrawn {
 		t.Fatalf("a late copy: %+v", got)
 	}
-	verdict(t, b, entry("k:1"), Granted)
-	kept := must(t, ReleaseAll([]Leaving{{a, "i:1", true}, {b, "i:1", true}, {NewLock(site, namesOf(t, "{x}c")), "i:1", false}}))
+	verdict(t, b, entry(redistest.HoldID("k:1")), Granted)
+	kept := must(t, ReleaseAll([]Leaving{{a, redistest.HoldID("i:1"), true}, {b, redistest.HoldID("i:1"), true}, {NewLock(site, namesOf(t, "{x}c")), redistest.HoldID("i:1"), false}}))
 	if !reflect.DeepEqual(kept, []Kept{Done, TakenOver, Removed}) {
 		t.Error(kept)
 	}
-	verdict(t, a, entry("i:1"), Withdrawn)
-	if kept := must(t, ReleaseAll([]Leaving{{b, "k:1", false}})); !reflect.DeepEqual(kept, []Kept{Done}) {
+	verdict(t, a, entry(redistest.HoldID("i:1")), Withdrawn)
+	if kept := must(t, ReleaseAll([]Leaving{{b, redistest.HoldID("k:1"), false}})); !reflect.DeepEqual(kept, []Kept{Done}) {
 		t.Error(kept)
 	}
 }
@@ -218,9 +219,9 @@ func TestNewServerIsInQuarantine(t *testing.T) {
 	site := siteOn(t, rdb)
 	site.Quarantine = time.Hour
 	n := namesOf(t, "l")
-	entering := []Request[Entered]{EnterAll([]*Lock{NewLock(site, n)}, "a:1", time.Minute)}
+	entering := []Request[Entered]{EnterAll([]*Lock{NewLock(site, n)}, redistest.HoldID("a:1"), time.Minute)}
 	for _, l := range protocols(site, n) {
-		entering = append(entering, l.Enter(entry("a:1")))
+		entering = append(entering, l.Enter(entry(redistest.HoldID("a:1"))))
 	}
 	for _, r := range entering {
 		if got := must(t, r); got.Verdict != Quarantined || got.Rest <= 59*time.Minute || got.Rest > time.Hour {
@@ -241,7 +242,7 @@ func TestNewServerIsInQuarantine(t *testing.T) {
 		}
 	}
 	rdb.HSet(bg, servedKey, "run_id", "another")
-	verdict(t, NewLock(site, n), entry("b:1"), Quarantined)
+	verdict(t, NewLock(site, n), entry(redistest.HoldID("b:1")), Quarantined)
 	want(t, site.Serve(), false)
 }
 
@@ -296,7 +297,7 @@ func TestGlance(t *testing.T) {
 		l := NewLock(site, namesOf(t, name))
 		locks = append(locks, l.Glanced())
 		if i > 0 {
-			verdict(t, l, entry("a:1"), Granted)
+			verdict(t, l, entry(redistest.HoldID("a:1")), Granted)
 		}
 	}
 	rdb.Persist(bg, "lock 1")
@@ -325,7 +326,7 @@ func TestGlance(t *testing.T) {
 		switch free := i == 0 || i == 2; {
 		case free && e.Verdict != 0:
 			t.Errorf("%d: %+v", i, e)
-		case !free && (e.Verdict != Busy || e.Holder != "a:1" || (e.Rest < 0) != (i == 1)):
+		case !free && (e.Verdict != Busy || e.Holder != redistest.HoldID("a:1") || (e.Rest < 0) != (i == 1)):
 			t.Errorf("%d: %+v", i, e)
 		}
 	}
@@ -354,11 +355,11 @@ func TestRenewalsAreSentTogether(t *testing.T) {
 			var locks []*Lock
 			for i := range n {
 				locks = append(locks, NewLock(site, namesOf(t, fmt.Sprint("lock ", i))))
-				verdict(t, locks[i], entry("a:1"), Granted)
+				verdict(t, locks[i], entry(redistest.HoldID("a:1")), Granted)
 			}
 			rdb.Del(bg, "lock 1")
-			rdb.HDel(bg, "lock 2", "a:1")
-			rdb.HSet(bg, "lock 2", "b:1", 1)
+			rdb.HDel(bg, "lock 2", redistest.HoldID("a:1"))
+			rdb.HSet(bg, "lock 2", redistest.HoldID("b:1"), 1)
 			rdb.Del(bg, "lock 3")
 			rdb.Set(bg, "lock 3", "another type", 0)
 			commands := &names{}
@@ -366,7 +367,7 @@ func TestRenewalsAreSentTogether(t *testing.T) {
 			renew := func() (all [n]Result[Kept]) {
 				round := site.Wire.NewRound(n)
 				for i, l := range locks {
-					l.Renew("a:1", 2*time.Minute).Send(Dispatch{Round: round, Recipient: recipient(func(r Result[Kept]) { all[i] = r })})
+					l.Renew(redistest.HoldID("a:1"), 2*time.Minute).Send(Dispatch{Round: round, Recipient: recipient(func(r Result[Kept]) { all[i] = r })})
 				}
 				round.Send(func(redis.UniversalClient, []wire.Answer) {})
 				return all
@@ -429,17 +430,17 @@ func TestLocksAreTakenAndReleasedTogether(t *testing.T) {
 			lock := func(name string) *Lock { return NewLock(site, namesOf(t, name)) }
 			free, held, mine, over, foreign, strange := lock("free"), lock("held"), lock("mine"), lock("over"), lock("foreign"), lock("strange")
 			counted := NewFenced(site, namesOf(t, "counted"))
-			verdict(t, held, entry("b:1"), Granted)
-			first := verdict(t, mine, entry("a:3"), Granted)
-			must(t, over.Abandon("a:4", true))
+			verdict(t, held, entry(redistest.HoldID("b:1")), Granted)
+			first := verdict(t, mine, entry(redistest.HoldID("a:3")), Granted)
+			must(t, over.Abandon(redistest.HoldID("a:4"), true))
 			rdb.Set(bg, "foreign", "another type", 0)
 			rdb.HSet(bg, "strange", "not a", "lock")
-			more := entry("a:8")
+			more := entry(redistest.HoldID("a:8"))
 			more.Reserve = 64
 			batch := lock("batch")
 			enters := []Request[Entered]{
-				free.Enter(entry("a:1")), held.Enter(entry("a:2")), mine.Enter(entry("a:3")), over.Enter(entry("a:4")),
-				foreign.Enter(entry("a:5")), strange.Enter(entry("a:6")), counted.Enter(entry("a:-7")), batch.Enter(more),
+				free.Enter(entry(redistest.HoldID("a:1"))), held.Enter(entry(redistest.HoldID("a:2"))), mine.Enter(entry(redistest.HoldID("a:3"))), over.Enter(entry(redistest.HoldID("a:4"))),
+				foreign.Enter(entry(redistest.HoldID("a:5"))), strange.Enter(entry(redistest.HoldID("a:6"))), counted.Enter(entry(redistest.HoldID("a:-7"))), batch.Enter(more),
 			}
 			for turn := range 2 { // the second time with scripts that the server knows
 				got := together(site, enters)
@@ -449,14 +450,14 @@ func TestLocksAreTakenAndReleasedTogether(t *testing.T) {
 						t.Errorf("%d: %+v, want verdict %d", i, r, want)
 					case want == Granted && r.Outcome.Token <= 0, i == 2 && r.Outcome.Token <= first.Token:
 						t.Errorf("%d: token %d", i, r.Outcome.Token)
-					case i == 1 && (r.Outcome.Holder != "b:1" || r.Outcome.Rest <= 0):
+					case i == 1 && (r.Outcome.Holder != redistest.HoldID("b:1") || r.Outcome.Rest <= 0):
 						t.Errorf("%d: %+v", i, r.Outcome)
 					case i == 7 && turn == 0 && (r.Outcome.Reserved > 64 || r.Outcome.Token+r.Outcome.Reserved <= 0):
 						t.Errorf("%d: %+v", i, r.Outcome)
 					}
 				}
 			}
-			if n := rdb.HGet(bg, "free", "a:1").Val(); n != "1" || rdb.PTTL(bg, "free").Val() <= 0 {
+			if n := rdb.HGet(bg, "free", redistest.HoldID("a:1")).Val(); n != "1" || rdb.PTTL(bg, "free").Val() <= 0 {
 				t.Errorf("free: %q entries, %v left", n, rdb.PTTL(bg, "free").Val())
 			}
 
@@ -465,10 +466,10 @@ func TestLocksAreTakenAndReleasedTogether(t *testing.T) {
 			if _, err := heard.Receive(bg); err != nil {
 				t.Fatal(err)
 			}
-			must(t, batch.Reenter("a:8", time.Minute, 3, true))
+			must(t, batch.Reenter(redistest.HoldID("a:8"), time.Minute, 3, true))
 			releases := []Request[Kept]{
-				free.Release("a:1", 0), held.Release("a:2", 0), mine.Release("a:3", 0), over.Release("a:4", 0),
-				foreign.Release("a:5", 0), counted.Release("a:-7", 0), batch.Release("a:8", 1),
+				free.Release(redistest.HoldID("a:1"), 0), held.Release(redistest.HoldID("a:2"), 0), mine.Release(redistest.HoldID("a:3"), 0), over.Release(redistest.HoldID("a:4"), 0),
+				foreign.Release(redistest.HoldID("a:5"), 0), counted.Release(redistest.HoldID("a:-7"), 0), batch.Release(redistest.HoldID("a:8"), 1),
 			}
 			for turn := range 2 {
 				got := together(site, releases)
@@ -484,15 +485,15 @@ func TestLocksAreTakenAndReleasedTogether(t *testing.T) {
 					}
 				}
 			}
-			if n := rdb.HGet(bg, "batch", "a:8").Val(); n != "1" {
+			if n := rdb.HGet(bg, "batch", redistest.HoldID("a:8")).Val(); n != "1" {
 				t.Errorf("batch: %q entries", n)
 			}
 			if m, err := heard.ReceiveTimeout(bg, 5*time.Second); err != nil {
 				t.Errorf("%v, %v", m, err)
 			}
 			// By itself too.
-			verdict(t, mine, entry("a:9"), Granted)
-			if r := mine.Release("a:9", 0).Do(bg, 5*time.Second); r.Err != nil || r.Heard != 1 {
+			verdict(t, mine, entry(redistest.HoldID("a:9")), Granted)
+			if r := mine.Release(redistest.HoldID("a:9"), 0).Do(bg, 5*time.Second); r.Err != nil || r.Heard != 1 {
 				t.Errorf("%+v", r)
 			}
 		})
@@ -512,14 +513,14 @@ func TestRenewalsThatCannotBeSentTogetherAreSentOneByOne(t *testing.T) {
 	var locks []*Lock
 	for i := range 5 {
 		locks = append(locks, NewLock(site, namesOf(t, fmt.Sprint("lock ", i))))
-		e := entry("a:1")
+		e := entry(redistest.HoldID("a:1"))
 		for r := locks[i].Enter(e).Do(bg, 5*time.Second); r.Err != nil; r = locks[i].Enter(e).Do(bg, 5*time.Second) {
 			time.Sleep(10 * time.Millisecond) // the cluster is not up yet
 		}
 	}
 	round := site.Wire.NewRound(len(locks))
 	for i, l := range locks {
-		l.Renew("a:1", 2*time.Minute).Send(Dispatch{Round: round, Recipient: recipient(func(r Result[Kept]) {
+		l.Renew(redistest.HoldID("a:1"), 2*time.Minute).Send(Dispatch{Round: round, Recipient: recipient(func(r Result[Kept]) {
 			if r.Err != nil || r.Outcome != Done {
 				t.Errorf("%d: %+v", i, r)
 			}
@@ -534,22 +535,31 @@ func TestRenewalsThatCannotBeSentTogetherAreSentOneByOne(t *testing.T) {
 }
 
 // names notes the names of commands.
-type names struct{ all []string }
+type names struct {
+	mu  sync.Mutex // guards all: pipelines of a round to a slow server go side by side
+	all []string
+}
 
 func (*names) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h *names) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.all = append(h.all, cmd.Name())
+		h.note(cmd)
 		return next(ctx, cmd)
 	}
 }
 
 func (h *names) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			h.all = append(h.all, cmd.Name())
-		}
+		h.note(cmds...)
 		return next(ctx, cmds)
+	}
+}
+
+func (h *names) note(cmds ...redis.Cmder) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, cmd := range cmds {
+		h.all = append(h.all, cmd.Name())
 	}
 }

@@ -42,6 +42,8 @@ type PermitCounter interface {
 	Of(n int) Protocol
 	// Change changes the number of permits. It reports whether it did.
 	Change(op Op, how PermitChange, n int) Request[bool]
+	// Delete deletes the semaphore. It reports whether there was one.
+	Delete(op Op) Request[bool]
 	// Undo undoes an AddPermits.
 	Undo(op Op) Task
 	// Count asks how many permits are free, and with holds who has the others.
@@ -327,6 +329,11 @@ const neverEnds = 922337203685477
 // Change implements PermitCounter.
 func (s *semaphore) Change(op Op, how PermitChange, n int) Request[bool] {
 	return looking(s.site, "permits"+string(how), s.state.and(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), readSet)
+}
+
+// Delete implements PermitCounter.
+func (s *semaphore) Delete(op Op) Request[bool] {
+	return looking(s.site, "permits/delete", s.state.and(s.names.record(op.Page.ID), s.names.all()), s.counts(op.Number), readBool)
 }
 
 // Undo implements PermitCounter.

@@ -52,6 +52,8 @@ type Protocol interface {
 
 	// Ready is called before the first request that may publish or draw a token.
 	Ready(ctx context.Context) error
+	// Prepare is called when a hold has begun that will be renewed. It sends nothing itself: see wire.Deployment.
+	Prepare()
 	// Listen has notify called when the waiter with an id should look; with an empty id,
 	// when the lock was released. It returns nil if there is no channel to listen to.
 	Listen(id string, notify func()) (end func())
@@ -197,7 +199,6 @@ const (
 	Done        Kept = iota // the hold is as asked
 	Removed                 // there is no such hold, and the lock is free
 	TakenOver               // there is no such hold, and others hold the lock
-	Adopted                 // another client goes on with it; only of RenewKnown
 	Overwritten             // there is no such hold: other data is at the key that had it
 )
 
@@ -336,7 +337,7 @@ type Site struct {
 }
 
 // TombstoneTTL is how long after the end of a hold late copies of its requests are stopped.
-// A copy that is under way for longer has outlived every time-out of client and server.
+// A copy that is under way for longer has outlived every timeout of client and server.
 const TombstoneTTL = time.Minute
 
 // GiveUpGrace is how long a caller whose wait is over waits to see its acquire undone.

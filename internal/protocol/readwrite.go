@@ -1,9 +1,9 @@
 package protocol
 
 // readWrite is what the protocols of both sides of a ReadWriteLock have in common. The
-// scripts build the names of readers' timers, which share the slot of the lock. Timers that
-// a request depends on are declared as keys too, so that it waits while a cluster moves the
-// slot.
+// scripts build the names of readers' timers, which share the slot of the lock: whose there
+// are, only the hash tells. Timers that a request depends on are declared as keys, as all
+// others are, so that it waits while a cluster moves the slot.
 type readWrite struct {
 	located
 	side    string // 'read' or 'write', as in the scripts
@@ -13,6 +13,7 @@ type readWrite struct {
 	// The waiters: see scripts/shared/turns.lua. Empty if readers are preferred: then
 	// waiters leave no trace in Redis.
 	writers, readers, admitted string
+	boxed                      [2]any // readers and admitted
 }
 
 func newReadWrite(site *Site, names *Names, side string, preferReaders bool) readWrite {
@@ -25,12 +26,21 @@ func newReadWrite(site *Site, names *Names, side string, preferReaders bool) rea
 	}
 	if !preferReaders {
 		l.writers, l.readers, l.admitted = l.timers+"rlock:writers", l.timers+"rlock:readers", l.timers+"rlock:admitted"
+		l.boxed = [2]any{l.readers, l.admitted}
 	}
 	return l
 }
 
 // turns reports whether readers and writers take turns.
 func (l *readWrite) turns() bool { return l.writers != "" }
+
+// leaving are the keys of a script that ends a write hold: some, and those of the readers that it lets go first.
+func (l *readWrite) leaving(some ...string) []string {
+	if l.turns() {
+		some = append(some, l.readers, l.admitted)
+	}
+	return some
+}
 
 // place returns how long a look keeps a place among the waiters, ms, and 1 if an earlier
 // look may have left one.
@@ -43,7 +53,7 @@ func (l *readWrite) place(e *Acquire) (ms int64, had int) {
 
 // ForceUnlock implements Protocol.
 func (l *readWrite) ForceUnlock(holdID string) Request[bool] {
-	return l.site.forcing("rw/force_unlock", holdID, []string{l.names.Lock},
+	return l.site.forcing("rw/force_unlock", holdID, l.leaving(l.names.Lock),
 		[]any{holdID, l.side, l.timers, l.channel, l.site.how()})
 }
 

@@ -70,78 +70,78 @@ func holds(t *testing.T, l Protocol, id string, waiters int) {
 
 func TestReleaseMakesTheNextWaiterTheHolder(t *testing.T) {
 	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l passer) {
-		a := entry("a:1")
+		a := entry(redistest.HoldID("a:1"))
 		a.Lease = time.Hour
 		first := verdict(t, l, a, Granted)
-		waits(t, l, "a:2", "a:3")
-		next := released(t, l.ReleaseTo("a:1", to("a:2")), Done, true)
+		waits(t, l, redistest.HoldID("a:2"), redistest.HoldID("a:3"))
+		next := released(t, l.ReleaseTo(redistest.HoldID("a:1"), to(redistest.HoldID("a:2"))), Done, true)
 		if next.Token <= first.Token {
 			t.Errorf("token %d after %d", next.Token, first.Token)
 		}
-		holds(t, l, "a:2", 1)
+		holds(t, l, redistest.HoldID("a:2"), 1)
 		if s := must(t, l.Inspect()); s.TTL <= 0 || s.TTL > time.Minute {
 			t.Errorf("TTL %v: the lease is that of the hold before", s.TTL)
 		}
 		// A copy. Then the waiter's own look.
-		if again := released(t, l.ReleaseTo("a:1", to("a:2")), TakenOver, true); again.Token < next.Token {
+		if again := released(t, l.ReleaseTo(redistest.HoldID("a:1"), to(redistest.HoldID("a:2"))), TakenOver, true); again.Token < next.Token {
 			t.Errorf("token %d, and then %d", next.Token, again.Token)
 		}
-		if own := verdict(t, l, entry("a:2"), Granted); own.Token < next.Token {
+		if own := verdict(t, l, entry(redistest.HoldID("a:2")), Granted); own.Token < next.Token {
 			t.Errorf("token %d, and then %d", next.Token, own.Token)
 		}
-		holds(t, l, "a:2", 1)
-		want(t, l.(Reentrant).Reenter("a:2", time.Minute, 2, false), Done)
-		want(t, l.Release("a:2", 1), Done)
-		want(t, l.Renew("a:2", time.Minute), Done)
-		released(t, l.ReleaseTo("a:2", to("a:3")), Done, true)
+		holds(t, l, redistest.HoldID("a:2"), 1)
+		want(t, l.(Reentrant).Reenter(redistest.HoldID("a:2"), time.Minute, 2, false), Done)
+		want(t, l.Release(redistest.HoldID("a:2"), 1), Done)
+		want(t, l.Renew(redistest.HoldID("a:2"), time.Minute), Done)
+		released(t, l.ReleaseTo(redistest.HoldID("a:2"), to(redistest.HoldID("a:3"))), Done, true)
 		// Late copies.
-		released(t, l.ReleaseTo("a:1", to("a:2")), TakenOver, false)
-		holds(t, l, "a:3", 0)
-		want(t, l.Release("a:3", 0), Done)
-		released(t, l.ReleaseTo("a:1", to("a:2")), Removed, false)
-		released(t, l.ReleaseTo("a:2", to("a:3")), Removed, false)
+		released(t, l.ReleaseTo(redistest.HoldID("a:1"), to(redistest.HoldID("a:2"))), TakenOver, false)
+		holds(t, l, redistest.HoldID("a:3"), 0)
+		want(t, l.Release(redistest.HoldID("a:3"), 0), Done)
+		released(t, l.ReleaseTo(redistest.HoldID("a:1"), to(redistest.HoldID("a:2"))), Removed, false)
+		released(t, l.ReleaseTo(redistest.HoldID("a:2"), to(redistest.HoldID("a:3"))), Removed, false)
 		holds(t, l, "", 0)
 	})
 }
 
 func TestReleaseToAWaiterThatIsNotNext(t *testing.T) {
 	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l passer) {
-		verdict(t, l, entry("a:1"), Granted)
-		waits(t, l, "b:1", "a:2")
-		released(t, l.ReleaseTo("a:1", to("a:2")), Done, false)
+		verdict(t, l, entry(redistest.HoldID("a:1")), Granted)
+		waits(t, l, redistest.HoldID("b:1"), redistest.HoldID("a:2"))
+		released(t, l.ReleaseTo(redistest.HoldID("a:1"), to(redistest.HoldID("a:2"))), Done, false)
 		holds(t, l, "", 2)
-		waits(t, l, "a:2")
-		verdict(t, l, entry("b:1"), Granted)
+		waits(t, l, redistest.HoldID("a:2"))
+		verdict(t, l, entry(redistest.HoldID("b:1")), Granted)
 
 		// It has left, before or after.
-		want(t, l.Abandon("a:2", false), TakenOver)
-		released(t, l.ReleaseTo("b:1", to("a:2")), Done, false)
+		want(t, l.Abandon(redistest.HoldID("a:2"), false), TakenOver)
+		released(t, l.ReleaseTo(redistest.HoldID("b:1"), to(redistest.HoldID("a:2"))), Done, false)
 		holds(t, l, "", 0)
-		verdict(t, l, entry("b:2"), Granted)
-		waits(t, l, "b:3")
-		released(t, l.ReleaseTo("b:2", to("b:3")), Done, true)
-		want(t, l.Abandon("b:3", false), Done)
+		verdict(t, l, entry(redistest.HoldID("b:2")), Granted)
+		waits(t, l, redistest.HoldID("b:3"))
+		released(t, l.ReleaseTo(redistest.HoldID("b:2"), to(redistest.HoldID("b:3"))), Done, true)
+		want(t, l.Abandon(redistest.HoldID("b:3"), false), Done)
 		holds(t, l, "", 0)
 	})
 }
 
 func TestOnlyTheReleaseOfTheHolderMakesTheNextTheHolder(t *testing.T) {
 	eachPassing(t, func(t *testing.T, site *Site, names *Names, l passer) {
-		verdict(t, l, entry("b:1"), Granted)
-		waits(t, l, "a:2")
-		released(t, l.ReleaseTo("a:1", to("a:2")), TakenOver, false)
-		holds(t, l, "b:1", 1)
+		verdict(t, l, entry(redistest.HoldID("b:1")), Granted)
+		waits(t, l, redistest.HoldID("a:2"))
+		released(t, l.ReleaseTo(redistest.HoldID("a:1"), to(redistest.HoldID("a:2"))), TakenOver, false)
+		holds(t, l, redistest.HoldID("b:1"), 1)
 		want(t, l.ForceUnlock(""), true)
-		released(t, l.ReleaseTo("a:1", to("a:2")), Removed, false)
+		released(t, l.ReleaseTo(redistest.HoldID("a:1"), to(redistest.HoldID("a:2"))), Removed, false)
 		holds(t, l, "", 1)
 
 		// Not for one who has left for good, though the data say that it waits.
-		verdict(t, l, entry("a:2"), Granted)
-		waits(t, l, "a:3")
-		if err := site.Wire.IO().Set(bg, names.Tombstone("a:3"), 1, time.Minute).Err(); err != nil {
+		verdict(t, l, entry(redistest.HoldID("a:2")), Granted)
+		waits(t, l, redistest.HoldID("a:3"))
+		if err := site.Wire.IO().Set(bg, names.Tombstone(redistest.HoldID("a:3")), 1, time.Minute).Err(); err != nil {
 			t.Fatal(err)
 		}
-		released(t, l.ReleaseTo("a:2", to("a:3")), Done, false)
+		released(t, l.ReleaseTo(redistest.HoldID("a:2"), to(redistest.HoldID("a:3"))), Done, false)
 		holds(t, l, "", 1)
 	})
 }
@@ -163,31 +163,31 @@ func TestReleaseToAWriterAmongReaders(t *testing.T) {
 	if r.Passes() {
 		t.Error("a reader's hold passes to a writer")
 	}
-	verdict(t, w, entry("a:1"), Granted)
-	waits(t, r, "a:2")
-	waits(t, w, "a:3")
-	waits(t, r, "a:4")
-	released(t, w.ReleaseTo("a:1", to("a:3")), Done, false) // a reader goes first
-	verdict(t, r, entry("a:2"), Granted)
-	waits(t, w, "a:3")
-	want(t, r.Release("a:2", 0), Done)
-	verdict(t, w, entry("a:3"), Granted)
-	waits(t, w, "a:5")
-	released(t, w.ReleaseTo("a:3", to("a:5")), Done, false)
-	verdict(t, r, entry("a:4"), Granted)
-	want(t, r.Release("a:4", 0), Done)
+	verdict(t, w, entry(redistest.HoldID("a:1")), Granted)
+	waits(t, r, redistest.HoldID("a:2"))
+	waits(t, w, redistest.HoldID("a:3"))
+	waits(t, r, redistest.HoldID("a:4"))
+	released(t, w.ReleaseTo(redistest.HoldID("a:1"), to(redistest.HoldID("a:3"))), Done, false) // a reader goes first
+	verdict(t, r, entry(redistest.HoldID("a:2")), Granted)
+	waits(t, w, redistest.HoldID("a:3"))
+	want(t, r.Release(redistest.HoldID("a:2"), 0), Done)
+	verdict(t, w, entry(redistest.HoldID("a:3")), Granted)
+	waits(t, w, redistest.HoldID("a:5"))
+	released(t, w.ReleaseTo(redistest.HoldID("a:3"), to(redistest.HoldID("a:5"))), Done, false)
+	verdict(t, r, entry(redistest.HoldID("a:4")), Granted)
+	want(t, r.Release(redistest.HoldID("a:4"), 0), Done)
 
 	// The writer reads on; the readers behind it wait.
-	verdict(t, w, entry("a:5"), Granted)
-	verdict(t, r, under("a:5", "a:5"), Granted)
-	waits(t, w, "a:6")
-	released(t, w.ReleaseTo("a:5", to("a:6")), Done, false)
-	want(t, r.Release("a:5", 0), Done)
-	verdict(t, w, entry("a:6"), Granted)
-	waits(t, w, "a:7")
-	waits(t, r, "a:8")
-	released(t, w.ReleaseTo("a:6", to("a:7")), Done, true)
-	waits(t, r, "a:8")
+	verdict(t, w, entry(redistest.HoldID("a:5")), Granted)
+	verdict(t, r, under(redistest.HoldID("a:5"), redistest.HoldID("a:5")), Granted)
+	waits(t, w, redistest.HoldID("a:6"))
+	released(t, w.ReleaseTo(redistest.HoldID("a:5"), to(redistest.HoldID("a:6"))), Done, false)
+	want(t, r.Release(redistest.HoldID("a:5"), 0), Done)
+	verdict(t, w, entry(redistest.HoldID("a:6")), Granted)
+	waits(t, w, redistest.HoldID("a:7"))
+	waits(t, r, redistest.HoldID("a:8"))
+	released(t, w.ReleaseTo(redistest.HoldID("a:6"), to(redistest.HoldID("a:7"))), Done, true)
+	waits(t, r, redistest.HoldID("a:8"))
 }
 
 func TestReleaseToAWaiterWhileAnotherTypeHoldsTheName(t *testing.T) {
@@ -205,10 +205,10 @@ func TestReleaseToAWaiterWhileAnotherTypeHoldsTheName(t *testing.T) {
 				site, _, _ := mini(t)
 				names := namesOf(t, "l")
 				l, rival := open(site, names), Protocol(NewLock(site, names))
-				verdict(t, l, entry("a:1"), Granted)
-				waits(t, l, "a:2")
+				verdict(t, l, entry(redistest.HoldID("a:1")), Granted)
+				waits(t, l, redistest.HoldID("a:2"))
 				if other == "Lock" {
-					verdict(t, rival, entry("b:1"), Granted) // does not look here
+					verdict(t, rival, entry(redistest.HoldID("b:1")), Granted) // does not look here
 				} else {
 					rival = passing[other](site, namesOf(t, "l"))
 					end := float64(time.Now().Add(time.Minute).UnixMilli())
@@ -216,8 +216,8 @@ func TestReleaseToAWaiterWhileAnotherTypeHoldsTheName(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				released(t, l.ReleaseTo("a:1", to("a:2")), Done, false)
-				verdict(t, l, entry("a:2"), OtherType)
+				released(t, l.ReleaseTo(redistest.HoldID("a:1"), to(redistest.HoldID("a:2"))), Done, false)
+				verdict(t, l, entry(redistest.HoldID("a:2")), OtherType)
 			})
 		}
 	}
@@ -225,12 +225,12 @@ func TestReleaseToAWaiterWhileAnotherTypeHoldsTheName(t *testing.T) {
 
 func TestWaiterLearnsItsRank(t *testing.T) {
 	eachPassing(t, func(t *testing.T, site *Site, _ *Names, l passer) {
-		verdict(t, l, entry("a:1"), Granted)
-		first, second := waits(t, l, "a:2").Rank, waits(t, l, "a:3").Rank
+		verdict(t, l, entry(redistest.HoldID("a:1")), Granted)
+		first, second := waits(t, l, redistest.HoldID("a:2")).Rank, waits(t, l, redistest.HoldID("a:3")).Rank
 		if first == 0 || second <= first {
 			t.Errorf("ranks %d and %d", first, second)
 		}
-		if again := waits(t, l, "a:2").Rank; again != first && again != 0 {
+		if again := waits(t, l, redistest.HoldID("a:2")).Rank; again != first && again != 0 {
 			t.Errorf("rank %d, and then %d", first, again)
 		}
 	})
@@ -239,14 +239,14 @@ func TestWaiterLearnsItsRank(t *testing.T) {
 func TestMoreUrgentWaiterHasALowerRank(t *testing.T) {
 	site, _, _ := mini(t)
 	l := NewPriority(site, namesOf(t, "l"), 0)
-	verdict(t, l, entry("a:1"), Granted)
-	usual := waits(t, l, "a:2").Rank
-	e := entry("a:3")
+	verdict(t, l, entry(redistest.HoldID("a:1")), Granted)
+	usual := waits(t, l, redistest.HoldID("a:2")).Rank
+	e := entry(redistest.HoldID("a:3"))
 	e.Wait, e.Priority = true, 10
 	if urgent := verdict(t, l, e, Busy).Rank; urgent >= usual {
 		t.Errorf("ranks %d and %d", usual, urgent)
 	}
-	released(t, l.ReleaseTo("a:1", to("a:3")), Done, true)
+	released(t, l.ReleaseTo(redistest.HoldID("a:1"), to(redistest.HoldID("a:3"))), Done, true)
 }
 
 func TestNobodyIsGrantedAHoldThatHasToBeConfirmed(t *testing.T) {
@@ -272,13 +272,13 @@ func TestLookOfAGrantedWaiterAtTheMemoryLimit(t *testing.T) {
 			t.Parallel()
 			rdb := redistest.Start(t).Client()
 			l := open(siteOn(t, rdb), namesOf(t, "l"))
-			verdict(t, l, entry("a:1"), Granted)
-			waits(t, l, "a:2")
+			verdict(t, l, entry(redistest.HoldID("a:1")), Granted)
+			waits(t, l, redistest.HoldID("a:2"))
 			if err := rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
 				t.Fatal(err)
 			}
-			released(t, l.ReleaseTo("a:1", to("a:2")), Done, true)
-			look := entry("a:2")
+			released(t, l.ReleaseTo(redistest.HoldID("a:1"), to(redistest.HoldID("a:2"))), Done, true)
+			look := entry(redistest.HoldID("a:2"))
 			look.Wait = true
 			verdict(t, l, look, Granted)
 		})

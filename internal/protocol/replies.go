@@ -113,7 +113,7 @@ func millis(n int64) time.Duration {
 }
 
 // readKept reads the reply to a request about a hold: 1 if it was done (2: entries remain),
-// 0 if there is no such hold, -1 if others hold the lock, -2 if another client has adopted it.
+// 0 if there is no such hold, -1 if others hold the lock.
 func readKept(a wire.Answer) (Kept, error) {
 	n, err := a.Int()
 	return kept(n), overflown(err)
@@ -123,8 +123,6 @@ func kept(n int64) Kept {
 	switch {
 	case n > 0:
 		return Done
-	case n == -2:
-		return Adopted
 	case n < 0:
 		return TakenOver
 	}
@@ -166,6 +164,19 @@ func readAllKept(n int) func(a wire.Answer) ([]Kept, error) {
 		}
 		return all, nil
 	}
+}
+
+func readNumber(a wire.Answer) (int64, error) { return a.Int() }
+
+func readText(a wire.Answer) (string, error) {
+	if a.Err != nil {
+		return "", a.Err
+	}
+	text, ok := a.Val.(string)
+	if !ok {
+		return "", wire.ErrReply(a.Val)
+	}
+	return text, nil
 }
 
 func readBool(a wire.Answer) (bool, error) {

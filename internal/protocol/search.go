@@ -194,11 +194,11 @@ func told(ctx context.Context, node redis.UniversalClient, all []Found) (locks [
 // sample is how many fields of a hash are looked at.
 const sample = 8
 
-// aHold is the id of a hold, of ours or of Redisson.
-var aHold = regexp.MustCompile(`(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:-?[0-9]+`)
+// aHold is the id of a hold, of ours or of Redisson, in a field or value of a lock's hash.
+var aHold = regexp.MustCompile(`(?i)^(?:[0-9a-z+/]{22}:)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:-?[0-9]+`)
 
-// holdsLock reports whether fields may be those of a lock's hash: see scripts/shared/hash.lua, which
-// trusts a key more, since somebody uses it as a lock.
+// holdsLock reports whether fields may be those of a lock's hash. What may is looked at:
+// scripts/shared/fields.lua decides.
 func holdsLock(fields []string, mode string) bool {
 	if mode != "" && mode != "read" && mode != "write" {
 		return false

@@ -166,31 +166,34 @@ func Args(all []Wanted) (args []any) {
 type Denied struct {
 	Commands []string
 	Pattern  string
+	Missing  bool // nobody has the command on that server
 }
 
-// Deny sums up which of the commands are refused, by their numbers from 1.
+// Deny sums up which of the commands are refused, by their numbers from 1; see lock/permitted.
 func Deny(all []Wanted, refused any) (denied []Denied, err error) {
 	list, ok := refused.([]any)
 	if !ok {
 		return nil, fmt.Errorf("unexpected reply %v", refused)
 	}
+	is := func(number int) bool { return slices.Contains(list, any(int64(number))) }
 	permits := map[string]bool{"": true} // patterns with which something is permitted
 	for i, w := range all {
-		permits[w.Pattern] = permits[w.Pattern] || !slices.Contains(list, any(int64(i+1)))
+		permits[w.Pattern] = permits[w.Pattern] || !is(i+1) && !is(-i-1)
 	}
 	for i, w := range all {
-		if !slices.Contains(list, any(int64(i+1))) {
+		missing := is(-i - 1)
+		if !missing && !is(i+1) {
 			continue
 		}
 		pattern := w.Pattern
-		if permits[pattern] {
+		if missing || permits[pattern] {
 			pattern = "" // the command is refused, whatever it is about
 		}
 		at := slices.IndexFunc(denied, func(d Denied) bool {
 			return d.Pattern == pattern && (pattern != "" || d.Commands[0] == w.Command)
 		})
 		if at < 0 {
-			at, denied = len(denied), append(denied, Denied{Pattern: pattern})
+			at, denied = len(denied), append(denied, Denied{Pattern: pattern, Missing: missing})
 		}
 		if !slices.Contains(denied[at].Commands, w.Command) {
 			denied[at].Commands = append(denied[at].Commands, w.Command)

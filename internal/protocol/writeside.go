@@ -36,15 +36,20 @@ func (l *WriteSide) Reenter(id string, lease time.Duration, n int, confirm bool)
 
 // Release implements Protocol.
 func (l *WriteSide) Release(id string, n int) Task {
-	return l.site.releasing("rw/write_release", n, []string{l.names.Lock},
-		[]any{id, n, l.timers, l.channel, l.site.how()})
+	t := l.site.releasing("rw/write_release", n, nil, []any{id, n, l.timers, l.channel, l.site.how()})
+	if n == 0 && l.turns() {
+		t.r.Put(3, l.names.Lock, l.boxed[0], l.boxed[1])
+	} else {
+		t.r.Put(1, l.names.Lock)
+	}
+	return t
 }
 
 // Abandon implements Protocol.
 func (l *WriteSide) Abandon(id string, late bool) Task {
 	keys := []string{l.names.Lock, l.tombstone(id)}
 	if l.turns() {
-		keys = append(keys, l.writers)
+		keys = l.leaving(append(keys, l.writers)...)
 	}
 	return l.site.leaving("rw/write_abandon", keys, []any{id, keep(late), l.timers, l.channel, l.site.how()})
 }

@@ -428,7 +428,7 @@ func (h *Hub) feedLocked(addr string, node redis.UniversalClient) *feed {
 }
 
 // Close ends all feeds, and waits for their goroutines until ctx ends. They end at once, except one in a
-// handshake with a server that hangs: it ends with the time-outs of go-redis.
+// handshake with a server that hangs: it ends with the timeouts of go-redis.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock() // no feed is begun after this
 	h.stop()

@@ -320,11 +320,10 @@ func (t *try) missLost() {
 func (t *try) silent() error {
 	cut := t.tally.tally
 	cut.failed = maps.Clone(cut.failed)
-	if waited := time.Since(t.began); waited >= protocol.GiveUpGrace {
-		for i, g := range t.tally.got {
-			if g.open {
-				cut.misses(i, wire.NoAnswer(waited.Round(time.Millisecond), nil))
-			}
+	waited := time.Since(t.began)
+	for i, g := range t.tally.got {
+		if g.open && waited >= max(protocol.GiveUpGrace, t.nodes[i].Wire.Patience()) {
+			cut.misses(i, wire.NoAnswer(waited.Round(time.Millisecond), nil))
 		}
 	}
 	if !t.blocks(len(cut.failed)) {

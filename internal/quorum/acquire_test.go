@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
@@ -566,4 +568,39 @@ func TestLateCopyOfAnAcquireDoesNotVote(t *testing.T) {
 	if replayed == 0 || h.votes() != "- - -" {
 		t.Errorf("votes %s after %d late copies", h.votes(), replayed)
 	}
+}
+
+// A node whose reply cannot be read may have voted: the vote is taken back with the others.
+func TestVoteBehindAnUnreadableReplyIsTakenBack(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	h.nodes[2].Wire.Redis().AddHook(garbling(loaded()["quorum/acquire"].SHA))
+	id, _ := h.mustEnter()
+	h.quiet()
+	if v := h.votes(); v != id+" "+id+" "+id {
+		t.Fatalf("votes %s", v)
+	}
+	h.mustRelease(id)
+	h.settled()
+	if v := h.votes(); v != "- - -" {
+		t.Errorf("votes %s", v)
+	}
+}
+
+// garbling is a hook that garbles the replies to a script, which runs.
+type garbling string
+
+func (garbling) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (sha garbling) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if args := cmd.Args(); err == nil && len(args) > 1 && args[1] == string(sha) {
+			cmd.(interface{ SetVal(any) }).SetVal("garbled")
+		}
+		return err
+	}
+}
+func (garbling) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }

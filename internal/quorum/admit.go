@@ -45,7 +45,7 @@ func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (node
 		request: func(int) (*wire.Request, error) {
 			return &wire.Request{
 				Script: q.script("highest"),
-				Keys:   []string{q.highest, q.admitted},
+				Keys:   []string{q.highest, q.admitted, q.since},
 				Args:   []any{q.leases().Milliseconds()},
 			}, nil
 		},
@@ -178,7 +178,7 @@ func (q *quarantine) admitWith(ctx context.Context, floor int64, nodes map[int]*
 		request: func(i int) (*wire.Request, error) {
 			return &wire.Request{
 				Script: q.script("admit"),
-				Keys:   []string{q.highest, q.admitted},
+				Keys:   []string{q.highest, q.admitted, q.since},
 				Args:   []any{nodes[i].epoch, floor, longest},
 			}, nil
 		},
@@ -256,7 +256,7 @@ func (l *Lock) Quarantined(ctx context.Context, fn func(name string, left time.D
 	var all sync.WaitGroup
 	for i, n := range l.nodes {
 		all.Go(func() {
-			a := n.Wire.Do(ctx, l.cfg.CommandTimeout, &wire.Request{Script: l.script("quarantined"), Keys: []string{q.admitted}})
+			a := n.Wire.Do(ctx, l.cfg.CommandTimeout, &wire.Request{Script: l.script("quarantined"), Keys: []string{q.admitted, q.since}})
 			epochs[i], _ = a.Val.(string)
 		})
 	}

@@ -101,7 +101,7 @@ type ask struct {
 }
 
 // ask asks nodes side by side, and returns how many. Their replies come within the node
-// time-out. ctx has values for hooks; that it ends does not matter.
+// timeout. ctx has values for hooks; that it ends does not matter.
 func (f *fanout) ask(ctx context.Context, q question) (asked int) {
 	l := f.l
 	ctx = lasting(ctx)
@@ -375,7 +375,7 @@ func (l *Lock) read(i int, a wire.Answer, read func(wire.Answer) (reply, error))
 	if wire.Ended(err) {
 		err = wire.NoAnswer(l.cfg.NodeTimeout, nil) // not the end of the caller's context
 	}
-	got.node, got.err, got.unsure, got.heard = i, err, a.Unsure, a.Heard
+	got.node, got.err, got.unsure, got.heard = i, err, a.Unsure || wire.Unreadable(err), a.Heard
 	return got
 }
 

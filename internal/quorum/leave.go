@@ -10,7 +10,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// settlePart is the part of the node time-out for which a release waits for the answers to
+// settlePart is the part of the node timeout for which a release waits for the answers to
 // earlier requests.
 const settlePart = 4
 

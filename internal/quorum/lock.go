@@ -56,16 +56,16 @@ type Config struct {
 // Lock is the protocol of one RedLock.
 type Lock struct {
 	size
-	cfg               Config
-	nodes             []*node
-	clock             seam.Clock
-	record            string // where a node keeps its vote,
-	counter           string // the counter of the lock,
-	gone              string // tombstones, by the id of the hold,
-	channel           string // and where it announces a release
-	highest, admitted string // see keyHighest and keyAdmitted
-	keys              [3]any // record, counter and highest, boxed once,
-	freed             any    // and so the channel
+	cfg                      Config
+	nodes                    []*node
+	clock                    seam.Clock
+	record                   string // where a node keeps its vote,
+	counter                  string // the counter of the lock,
+	gone                     string // tombstones, by the id of the hold,
+	channel                  string // and where it announces a release
+	highest, admitted, since string // see keyHighest
+	keys                     [3]any // record, counter and highest, boxed once,
+	freed                    any    // and so the channel
 
 	quarantine *quarantine  // nil: none
 	pace       atomic.Int64 // how long a quorum took to answer the last try, ns
@@ -74,10 +74,11 @@ type Lock struct {
 var _ protocol.Reentrant = (*Lock)(nil)
 
 const (
-	// keyHighest is a node's highest counter of all locks with a prefix, and keyAdmitted says
-	// which of its processes may vote for them. Both have the prefix.
+	// keyHighest is a node's highest counter of all locks with a prefix. keyAdmitted says which of its
+	// processes may vote for them, and keySince since when another may not. All have the prefix.
 	keyHighest  = "rlock:red:highest"
 	keyAdmitted = "rlock:red:admitted"
+	keySince    = "rlock:red:since"
 )
 
 // New returns the lock of a name on some nodes; the first one is the home. It sends nothing.
@@ -93,7 +94,7 @@ func New(nodes []Node, cfg Config) (*Lock, error) {
 		gone:    cfg.Names.Tombstone(""),
 		channel: cfg.Names.Derived("rlock:red:free"),
 	}
-	l.highest, l.admitted = cfg.Prefix+keyHighest, cfg.Prefix+keyAdmitted
+	l.highest, l.admitted, l.since = cfg.Prefix+keyHighest, cfg.Prefix+keyAdmitted, cfg.Prefix+keySince
 	l.keys, l.freed = [3]any{l.record, l.counter, l.highest}, l.channel
 	for _, n := range nodes {
 		l.nodes = append(l.nodes, &node{Node: n})
@@ -159,6 +160,13 @@ func (l *Lock) View() any { return l }
 // Ready implements protocol.Protocol. It does nothing: each node is asked separately how to
 // publish, because the home may be unreachable.
 func (l *Lock) Ready(context.Context) error { return nil }
+
+// Prepare implements protocol.Protocol.
+func (l *Lock) Prepare() {
+	for _, n := range l.nodes {
+		n.Wire.Prepare(l.record)
+	}
+}
 
 // Listen implements protocol.Protocol. Every node announces a release.
 func (l *Lock) Listen(_ string, notify func()) (end func()) { return l.listen(l.channel, notify) }

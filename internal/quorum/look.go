@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"slices"
 
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
@@ -77,24 +78,28 @@ func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
 	})
 }
 
-// ForceUnlock implements protocol.Protocol.
+// ForceUnlock implements protocol.Protocol. Without an id it asks each node for that of the hold that has its
+// vote: a newer hold keeps the vote.
 func (l *Lock) ForceUnlock(holdID string) protocol.Request[bool] {
 	return request[bool]{func(ctx context.Context) protocol.Result[bool] {
-		f := l.fanout()
-		defer f.end()
 		t := tally{size: l.size}
-		t.open = f.ask(ctx, question{
-			request: func(i int) (*wire.Request, error) {
-				return &wire.Request{
-					Script:   l.script("force_unlock"),
-					Keys:     []string{l.record},
-					Args:     []any{holdID, protocol.TombstoneTTL.Milliseconds(), l.gone, l.channel, l.nodes[i].Wire.PublishCommand()},
-					NoResend: holdID == "",
-				}, nil
-			},
-			read: readForce,
-		})
-		f.collectAll(ctx, func(r reply) {
+		t.open = l.n
+		ids, has := make([]string, l.n), make([]bool, l.n)
+		for i := range ids {
+			ids[i], has[i] = holdID, holdID != ""
+		}
+		if holdID == "" {
+			l.force(ctx, nil, ids, func(r reply) {
+				if r.says == votedFor {
+					ids[r.node], has[r.node] = r.id, true
+				} else if r.err != nil {
+					t.fail(r.node, silent, r.err)
+				} else {
+					t.saw(unseen)
+				}
+			})
+		}
+		l.force(ctx, has, slices.Clone(ids), func(r reply) {
 			switch {
 			case r.err != nil:
 				t.fail(r.node, silent, r.err)
@@ -112,4 +117,26 @@ func (l *Lock) ForceUnlock(holdID string) protocol.Request[bool] {
 		}
 		return outcome(t.held() == yes)
 	}}
+}
+
+// force asks nodes to take their votes back from the holds with these ids; of an empty one, which hold has the vote.
+func (l *Lock) force(ctx context.Context, nodes []bool, ids []string, count func(reply)) {
+	f := l.fanout()
+	defer f.end()
+	f.ask(ctx, question{
+		nodes: nodes,
+		request: func(i int) (*wire.Request, error) {
+			r := &wire.Request{
+				Script: l.script("force_unlock"),
+				Keys:   []string{l.record},
+				Args:   []any{ids[i], protocol.TombstoneTTL.Milliseconds(), l.channel, l.nodes[i].Wire.PublishCommand()},
+			}
+			if ids[i] != "" {
+				r.Keys = append(r.Keys, l.gone+ids[i])
+			}
+			return r, nil
+		},
+		read: readForce,
+	})
+	f.collectAll(ctx, count)
 }

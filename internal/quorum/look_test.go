@@ -147,6 +147,34 @@ func TestForceUnlockHearsAllNodes(t *testing.T) {
 	}
 }
 
+// A forced unlock of whoever has the lock leaves a hold alone that has come since the nodes told whose it is.
+func TestForceUnlockLeavesANewerHold(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	h.ForceUnlock("nobody:1").Do(bg, budget) // loads the script
+	h.mustEnter()
+	h.quiet()
+	sha := loaded()["quorum/force_unlock"].SHA
+	for _, s := range h.servers {
+		asked := 0
+		s.proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+			if c.IsScript(sha) {
+				if asked++; asked == 2 {
+					s.rdb.HSet(bg, h.record, "attempt", "newer:1")
+				}
+			}
+			return faultproxy.Pass
+		})
+	}
+	if r := h.ForceUnlock("").Do(bg, budget); r.Err != nil || r.Outcome {
+		t.Errorf("%+v", r)
+	}
+	if h.votes() != "newer:1 newer:1 newer:1" {
+		t.Errorf("votes %s", h.votes())
+	}
+}
+
 // A forced unlock that is sent again and finds nothing does not know whether it was the
 // one that freed the lock.
 func TestRepeatedForceUnlockDoesNotKnow(t *testing.T) {

@@ -198,13 +198,16 @@ func readRelease(a wire.Answer) (r reply, err error) {
 // readForce reads the reply of quorum/force_unlock.
 func readForce(a wire.Answer) (r reply, err error) {
 	n, rest, err := first(a)
-	if err != nil || n != 1 {
+	if err != nil || n == 0 {
 		return r, err
 	}
 	if !scan(rest, &r.id) {
 		return r, wire.ErrReply(a.Val)
 	}
 	r.says = released
+	if n == 2 {
+		r.says = votedFor
+	}
 	return r, nil
 }
 

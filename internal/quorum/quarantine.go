@@ -48,7 +48,7 @@ func (q *quarantine) guard(i int, voting bool, req *wire.Request) (*wire.Request
 		}
 		lo, hi = q.window()
 	}
-	req.Keys = append(req.Keys, q.admitted)
+	req.Keys = append(req.Keys, q.admitted, q.since)
 	req.Args = append(req.Args, lo, hi)
 	return req, nil
 }

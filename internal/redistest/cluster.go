@@ -44,18 +44,20 @@ func StartCluster(t testing.TB, masters, replicasPerMaster int) *Cluster {
 }
 
 func clusterArgs(s *Server) []string {
-	return plain(
+	bus := []string{"--cluster-port", strconv.Itoa(s.busPort)} // the default, port+10000, may be taken or not exist
+	if isOld() {
+		bus = nil
+	}
+	return plain(append(bus,
 		"--cluster-enabled", "yes",
 		"--cluster-config-file", "nodes.conf",
-		// The default, port+10000, may be taken or not exist.
-		"--cluster-port", strconv.Itoa(s.busPort),
 		"--cluster-announce-ip", "127.0.0.1",
 		"--cluster-node-timeout", "1500",
 		// Roles change only when a test makes them change ...
 		"--cluster-allow-replica-migration", "no",
 		// ... and a replica takes over however long its link was down.
 		"--cluster-replica-validity-factor", "0",
-	)(s)
+	)...)(s)
 }
 
 // join gives the masters their slots and makes the nodes known to each other.
@@ -73,8 +75,8 @@ func (c *Cluster) join(masters int) error {
 		}
 		if i < masters {
 			first, last := i*slots/masters, (i+1)*slots/masters-1
-			if err := n.do("cluster", "addslotsrange", first, last).Err(); err != nil {
-				return fmt.Errorf("redistest: CLUSTER ADDSLOTSRANGE on %s: %w", n.Addr(), err)
+			if err := n.do(addSlots(first, last)...).Err(); err != nil {
+				return fmt.Errorf("redistest: CLUSTER ADDSLOTS on %s: %w", n.Addr(), err)
 			}
 		}
 		// Everybody meets everybody: to wait for the gossip takes seconds.
@@ -85,6 +87,15 @@ func (c *Cluster) join(masters int) error {
 		}
 	}
 	return nil
+}
+
+// addSlots is the command that gives a node these slots. ADDSLOTSRANGE came with Redis 7.
+func addSlots(first, last int) []any {
+	args := []any{"cluster", "addslots"}
+	for slot := first; slot <= last; slot++ {
+		args = append(args, slot)
+	}
+	return args
 }
 
 // replicate retries until the node has heard of its master.

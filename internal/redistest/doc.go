@@ -8,8 +8,7 @@
 // before their servers are killed, so that a test ends without a burst of
 // reconnects.
 //
-// Redis 7.0 or newer is needed (cluster-port, enable-debug-command). A test is
-// skipped when redis-server is not installed, see [Need].
+// Redis 6.2 or newer is needed. A test is skipped when redis-server is not installed, see [Need].
 //
 // What fails, fails the test: no function returns an error, each ends the test
 // with [testing.TB.Fatal] and says what it waited for and what it last saw.

@@ -37,12 +37,34 @@ func plain(extra ...string) func(*Server) []string {
 
 // listen is what every kind of server is told.
 func (s *Server) listen() []string {
-	return []string{
+	args := []string{
 		"--port", strconv.Itoa(s.port),
 		"--bind", "127.0.0.1",
 		"--protected-mode", "no",
-		"--enable-debug-command", "yes",
 		"--dir", s.dir,
+	}
+	if !isOld() {
+		args = append(args, "--enable-debug-command", "yes")
+	}
+	return args
+}
+
+// isOld reports whether the server is older than Redis 7: it needs no leave for DEBUG, and its bus has the port of a
+// cluster and 10,000.
+var isOld = sync.OnceValue(func() bool {
+	version, _ := exec.Command(program(), "--version").Output()
+	return strings.Contains(string(version), " v=6.")
+})
+
+// IsOld reports whether the server is older than Redis 7: it has neither sharded channels, nor ACL DRYRUN, nor statistics of
+// subcommands.
+func IsOld() bool { return isOld() }
+
+// NeedSharded skips a test of what no server before Redis 7 has.
+func NeedSharded(t testing.TB) {
+	t.Helper()
+	if isOld() {
+		t.Skip("redistest: before Redis 7 there are no sharded channels")
 	}
 }
 
@@ -101,7 +123,9 @@ func (s *Server) startOnFreePort() error {
 
 // freePorts returns two ports that nobody else gets.
 func freePorts() (port, busPort int, err error) {
-	if port, err = loopback.Port(); err == nil {
+	if port, err = loopback.Port(); err == nil && isOld() {
+		busPort = port + 10_000
+	} else if err == nil {
 		busPort, err = loopback.Port()
 	}
 	if err != nil {
@@ -112,7 +136,7 @@ func freePorts() (port, busPort int, err error) {
 
 // start runs the process once and waits until it answers.
 func (s *Server) start() error {
-	path, err := exec.LookPath("redis-server")
+	path, err := exec.LookPath(program())
 	if err != nil {
 		return fmt.Errorf("redistest: %w", err)
 	}

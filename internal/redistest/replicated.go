@@ -19,7 +19,7 @@ type Replicated struct {
 func StartReplicated(t testing.TB, replicas int, args ...string) *Replicated {
 	t.Helper()
 	r := &Replicated{Master: Start(t, args...)}
-	follow := append([]string{"--replicaof", "127.0.0.1 " + strconv.Itoa(r.Master.Port())}, args...)
+	follow := append([]string{"--replicaof", "127.0.0.1", strconv.Itoa(r.Master.Port())}, args...)
 	r.Replicas = startAll(t, replicas, plain(follow...))
 	r.Settle()
 	return r

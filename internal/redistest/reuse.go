@@ -68,7 +68,8 @@ func (s *Server) keep() bool {
 	idle.mu.Lock()
 	room := len(idle.servers) < idle.most
 	idle.mu.Unlock()
-	if !room || spoiled || s.t.Failed() || s.leftMore(ctl) {
+	// An old one does not tell the subcommands that it had.
+	if !room || spoiled || s.t.Failed() || isOld() || s.leftMore(ctl) {
 		return false
 	}
 	port, err := loopback.Port()

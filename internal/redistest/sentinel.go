@@ -42,11 +42,22 @@ func StartSentinel(t testing.TB) *Sentinel {
 	}
 	s.Settle()
 	for _, o := range s.Sentinels {
-		if err := o.do("sentinel", "debug", "publish-period", 1000).Err(); err != nil {
-			t.Fatalf("redistest: configuring sentinel %s: %v", o.Addr(), err)
+		if err := s.periods(o, "publish-period", 1000); err != nil {
+			t.Fatal(err)
 		}
 	}
 	return s
+}
+
+// periods sets how often a sentinel looks. Before Redis 7 that is as it is, and a start takes ten seconds.
+func (s *Sentinel) periods(o *Server, args ...any) error {
+	if isOld() {
+		return nil
+	}
+	if err := o.do(append([]any{"sentinel", "debug"}, args...)...).Err(); err != nil {
+		return fmt.Errorf("redistest: configuring sentinel %s: %v: %w", o.Addr(), args, err)
+	}
+	return nil
 }
 
 // sentinelArgs names an empty configuration file: a sentinel does not start
@@ -62,13 +73,15 @@ func sentinelArgs(s *Server) []string {
 }
 
 func (s *Sentinel) monitor(o *Server) error {
+	// Discovery takes some rounds of these, which are ten and two seconds
+	// by default. The second is raised again after the start: four of it
+	// is how long a sentinel lets a replica call itself master before it
+	// takes it for a mistake, and that must cover the second that the
+	// leader of a failover needs to see and announce the promotion.
+	if err := s.periods(o, "info-period", 100, "publish-period", 100); err != nil {
+		return err
+	}
 	for _, cmd := range [][]any{
-		// Discovery takes some rounds of these, which are ten and two seconds
-		// by default. The second is raised again after the start: four of it
-		// is how long a sentinel lets a replica call itself master before it
-		// takes it for a mistake, and that must cover the second that the
-		// leader of a failover needs to see and announce the promotion.
-		{"sentinel", "debug", "info-period", 100, "publish-period", 100},
 		{"sentinel", "monitor", s.MasterName, "127.0.0.1", s.Master.Port(), quorum},
 		{"sentinel", "set", s.MasterName, "down-after-milliseconds", 1000},
 		// Also half the time before a second attempt at a failed failover.

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"os"
@@ -34,18 +35,22 @@ func Need(t testing.TB) {
 	if Installed() {
 		return
 	}
-	const how = "redistest: redis-server is not in PATH; install it, for example with: apt-get install redis-server"
+	how := "redistest: " + program() + " is not there; install it, for example with: apt-get install redis-server"
 	if os.Getenv("RLOCK_REQUIRE_REDIS") == "1" {
 		t.Fatal(how + " (RLOCK_REQUIRE_REDIS=1 forbids skipping)")
 	}
 	t.Skip(how)
 }
 
-// Installed reports whether redis-server is.
+// Installed reports whether the server is.
 func Installed() bool {
-	_, err := exec.LookPath("redis-server")
+	_, err := exec.LookPath(program())
 	return err == nil
 }
+
+// program is the server to start: redis-server of the PATH, or RLOCK_REDIS_SERVER, which may be another version, or
+// Valkey.
+func program() string { return cmp.Or(os.Getenv("RLOCK_REDIS_SERVER"), "redis-server") }
 
 // Server is one redis-server process, listening on a loopback port of its own.
 type Server struct {

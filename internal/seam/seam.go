@@ -5,6 +5,7 @@ package seam
 
 import (
 	"context"
+	"io"
 	"strconv"
 	"time"
 )
@@ -20,6 +21,8 @@ type Env struct {
 	// Seed replaces the random seed of jitter. Jitter is a function of the seed and of the
 	// caller, never of the order of calls.
 	Seed uint64
+	// Random is what secrets are made of.
+	Random io.Reader
 	// Gate is called where a real process could be stopped for a while: after a reply was
 	// read, after a timer fired, before a hold is returned to its caller. It may block.
 	Gate func(point string)
@@ -33,9 +36,11 @@ type Env struct {
 	Attach func(check func(lock string))
 	// Anonymous: the client neither introduces itself nor asks who others are.
 	Anonymous bool
-	// Direct is how many requests may be under way to one server before others are combined
+	// Alone is how many requests may be under way to one server before others are combined
 	// in pipelines.
-	Direct int
+	Alone int
+	// Keep replaces how long lines of waiters are remembered when nobody waits, by the real clock.
+	Keep time.Duration
 	// Scripts replaces the text of scripts by name ("lock/enter"), so that a test can show
 	// that it notices a mistake in one.
 	Scripts map[string]string

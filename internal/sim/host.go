@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -159,12 +160,16 @@ func (h *Host) EnvOf(server int) seam.Env {
 
 func (h *Host) env(name string) seam.Env {
 	r := h.w.Rand("env " + name)
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[:], h.w.Seed)
+	binary.LittleEndian.PutUint64(seed[8:], hash(name))
 	hi, lo := r.Uint64(), r.Uint64()
 	hi = hi&^0xf000 | 0x4000            // version 4
 	lo = lo&^(0b11<<62) | uint64(1)<<63 // RFC 9562 variant
 	return seam.Env{
 		ClientID: fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", hi>>32, hi>>16&0xffff, hi&0xffff, lo>>48, lo&(1<<48-1)),
 		Seed:     r.Uint64(),
+		Random:   rand.NewChaCha8(seed),
 		Gate:     h.Gate,
 		// Nothing depends on introductions. Their requests would only move those that matter, and say
 		// which process of the machine plays the seed.
@@ -236,6 +241,7 @@ func (h *Host) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	}
 	l.up, l.down = newStream(l, "up", false), newStream(l, "down", true)
 	l.fates, l.losses = h.w.Rand(l.name+" fates"), h.w.Rand(l.name+" losses")
+	l.delays = h.w.Rand(l.name + " delays")
 	client, server := l.ends()
 	h.w.remember(l)
 	sv.srv.ServeConn(server)

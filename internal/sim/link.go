@@ -24,6 +24,10 @@ type Rates struct {
 	LateWithin time.Duration // default 4 s
 	// Again: an answered request runs twice, back to back.
 	Again float64
+	// Slow is the chance that a request takes SlowFor longer to come to its server, or up to a fifth
+	// less than that. What is sent after it on the same connection comes after it.
+	Slow    float64
+	SlowFor time.Duration
 	// DropMessage: one pub/sub message is lost.
 	DropMessage float64
 	// Deafen: a pub/sub connection delivers nothing from now on, and stays open.
@@ -66,6 +70,7 @@ type link struct {
 	down   *stream // to the client
 	fates  *rand.Rand
 	losses *rand.Rand // of messages
+	delays *rand.Rand // of requests
 
 	// fast: nothing takes virtual time, which go-redis needs while it sets up a
 	// pub/sub connection (rule 1).
@@ -132,11 +137,14 @@ func (l *link) request(b []byte) []*segment {
 		l.tx = true
 	}
 	repeat := mayRepeat(v) && !l.tx
+	r := l.host.w.Rates()
+	if l.delays.Float64() < r.Slow {
+		g.delay = time.Duration((1 - 0.2*l.delays.Float64()) * float64(r.SlowFor))
+	}
 	if v == "EXEC" || v == "DISCARD" {
 		l.tx = false
 	}
 
-	r := l.host.w.Rates()
 	u, lateU, shortU, delayU, againU := l.fates.Float64(), l.fates.Float64(), l.fates.Float64(), l.fates.Float64(), l.fates.Float64()
 	switch {
 	case u < r.Swallow:

@@ -142,6 +142,7 @@ type scenario struct {
 	runs   int // seeds, if there is time
 
 	scripts  map[string]string        // mutations of the library
+	named    bool                     // clients introduce themselves
 	heedless bool                     // holders do not look at their leases
 	garble   func(cmds []redis.Cmder) // a mutation of what combined requests are told
 }

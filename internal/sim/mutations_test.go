@@ -252,7 +252,7 @@ var mutations = []struct {
 		script: "lock/release", old: "announce(how, channel, '0')", instead: "0",
 	},
 	{
-		name: "one who gives up a grant tells nobody", want: "the lock was free", within: 20, in: "calm",
+		name: "one who gives up a grant tells nobody", want: "the lock was free", within: 60, in: "calm",
 		script: "lock/abandon", old: "announce(how, channel, '0')", instead: "",
 	},
 	{

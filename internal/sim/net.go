@@ -13,10 +13,11 @@ import (
 // segment is what one write put on the wire. Towards the server it is exactly
 // one request, so that each can have its own fate.
 type segment struct {
-	at   time.Time
-	b    []byte
-	read int // bytes of b that the reader has already
-	fate fate
+	at    time.Time
+	b     []byte
+	read  int // bytes of b that the reader has already
+	fate  fate
+	delay time.Duration // beside the latency
 }
 
 // stream is one direction of a connection: a queue without a bound whose
@@ -77,6 +78,7 @@ func (s *stream) write(segs ...*segment) error {
 		}
 	}
 	for _, g := range segs {
+		at = at.Add(g.delay)
 		g.at, s.lastAt = at, at
 		s.q = append(s.q, g)
 		at = at.Add(1)

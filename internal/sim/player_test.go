@@ -71,6 +71,9 @@ func newPlayer(w *World, s scenario, name string) *player {
 			env = p.h.EnvOf(i)
 		}
 		env.Scripts = s.scripts
+		if s.named { // which only clients of this module are: see protocol.ClientOf
+			env.Anonymous, env.ClientID = false, env.ClientID[:14]+"8"+env.ClientID[15:]
+		}
 		gate := env.Gate
 		env.Gate = func(point string) {
 			if point == "passed" {
@@ -79,7 +82,7 @@ func newPlayer(w *World, s scenario, name string) *player {
 			gate(point)
 		}
 		if s.kind.combined {
-			env.Direct = 1
+			env.Alone = 1
 			p.rdbs[i].AddHook(&combining{p, s.garble})
 		}
 		c, err := rlock.New(p.rdbs[i], seam.Option(env).(rlock.Option),

@@ -42,7 +42,7 @@ type series struct {
 
 	acquired, notAcquired, cancelled    Instrument
 	wait, contentions                   Instrument
-	hold, unlocked, lost, adopted       Instrument               // nil: nobody holds it
+	hold, unlocked, lost                Instrument               // nil: nobody holds it
 	renewal, margin                     Instrument               // made by the first renewal: see renewals
 	leader                              Instrument               // of an Election
 	losses, renewalFailures, unacquired made[string, Instrument] // seldom needed, by what tells them apart
@@ -98,7 +98,6 @@ func (m *Meter) add(key seriesKey) *series {
 	s.hold = s.bind(HoldCount, nil)
 	s.unlocked = s.bind(HoldDuration, func(a *Attributes) { a.End = Unlocked })
 	s.lost = s.bind(HoldDuration, func(a *Attributes) { a.End = Lost })
-	s.adopted = s.bind(HoldDuration, func(a *Attributes) { a.End = Adopted })
 	zero(s.hold)
 	return s
 }
@@ -197,11 +196,7 @@ func (m *Meter) Unlocked(ctx context.Context, e rlock.UnlockEvent) {
 // Lost implements rlock.Observer.
 func (m *Meter) Lost(ctx context.Context, e rlock.LossEvent) {
 	s := m.of(e.Event)
-	switch {
-	case s.hold == nil:
-	case End(e.Cause) == Adopted:
-		s.ends(ctx, s.adopted, e.Held)
-	default:
+	if s.hold != nil {
 		s.ends(ctx, s.lost, e.Held)
 		s.loss(Cause(e.Cause)).Record(ctx, 1)
 	}

@@ -139,14 +139,6 @@ func TestEventsAreMeasured(t *testing.T) {
 	want(telemetry.HoldDuration, with(func(a *telemetry.Attributes) { a.End = "lost" }), 1, 1)
 	want(telemetry.Losses, with(func(a *telemetry.Attributes) { a.Cause = "taken_over" }), 1, 2)
 
-	end(e, 1, false, nil)
-	m.Lost(bg, rlock.LossEvent{Event: e, Held: time.Second, Cause: fmt.Errorf("%w: %w", rlock.ErrLeaseLost, rlock.ErrAdopted)})
-	want(telemetry.HoldCount, of, 0, 7)
-	want(telemetry.HoldDuration, with(func(a *telemetry.Attributes) { a.End = "adopted" }), 1, 1)
-	if n := s.all(telemetry.Losses); n != 1 {
-		t.Errorf("%v losses: an adoption counts as one", n)
-	}
-
 	end(e, 0, false, fmt.Errorf("%w; %w", rlock.ErrNotAcquired, context.DeadlineExceeded))
 	want(telemetry.AcquireDuration, with(func(a *telemetry.Attributes) { a.Outcome = "not_acquired" }), 2, 1)
 	end(e, 0, false, fmt.Errorf("%w; %w", rlock.ErrNotAcquired, context.Canceled))

@@ -19,7 +19,6 @@ const (
 const (
 	Unlocked = "unlocked"
 	Lost     = "lost"
-	Adopted  = "adopted" // by another process, which goes on: no loss to worry about
 )
 
 // OtherError is the error.type of what has no name of its own.
@@ -75,14 +74,6 @@ func Cause(err error) string {
 		}
 	}
 	return OtherError
-}
-
-// End is the rlock.end of a hold that ends with LossEvent.Cause.
-func End(cause error) string {
-	if errors.Is(cause, rlock.ErrAdopted) {
-		return Adopted
-	}
-	return Lost
 }
 
 // Outcome is the rlock.outcome of an acquire, and its error.type if that is Failed. An outage is never

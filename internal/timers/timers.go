@@ -262,20 +262,28 @@ func (t *Timers) run(s *clock.Sleeper, ended chan struct{}) {
 	defer close(ended)
 	defer s.Stop()
 	var room []*Entry
+	until := t.Now()
 	for {
 		t.Env.Stop("watchdog")
 		t.awake()
 		now := t.Now()
+		busy := now.Sub(until) > oversleeps
 		var sends []sending
 		if sends, room = t.turn(now, room); len(sends) > 0 {
-			t.Wire.Go(func() { t.send(sends) })
+			t.Wire.Go(func() { t.send(sends, busy) })
 		}
-		if s.Sleep(t.arm(now), t.poke, nil, t.quit, nil) == clock.ByEnd {
+		sleep := t.arm(now)
+		until = t.Now().Add(sleep)
+		if s.Sleep(sleep, t.poke, nil, t.quit, nil) == clock.ByEnd {
 			t.awake()
 			return
 		}
 	}
 }
+
+// oversleeps is how much later than it wanted the goroutine wakes if the process is short of processors. Go looks at its
+// timers whenever a goroutine is preempted, which is each 10 ms or so; an answer of Redis comes behind all that can run.
+const oversleeps = 2 * time.Millisecond
 
 // turn does what is due, and returns what is to be sent. It takes and returns room for what is
 // due in the next turn.
@@ -373,8 +381,11 @@ func (s *sending) Done(sent time.Time, r protocol.Result[protocol.Kept]) {
 
 // send sends what is due. It returns when the nodes of one deployment have answered,
 // or are waited for by others.
-func (t *Timers) send(sends []sending) {
+func (t *Timers) send(sends []sending, busy bool) {
 	round := t.Wire.NewRound(len(sends))
+	if busy {
+		round.Busy()
+	}
 	for i := range sends {
 		s := &sends[i]
 		s.do.Task.Send(protocol.Dispatch{Round: round, Recipient: s})

@@ -155,7 +155,7 @@ func (q *Lines[S]) glance(heads []glanced[S]) {
 		}
 	})
 	// The request has a goroutine of its own, so that the next glances are sent whatever happens to it: a hook of
-	// go-redis may end it, and a lost answer holds it up for the time-outs of go-redis.
+	// go-redis may end it, and a lost answer holds it up for the timeouts of go-redis.
 	over := make(chan struct{})
 	q.cfg.Wire.Go(func() {
 		defer close(over)

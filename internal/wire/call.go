@@ -100,8 +100,8 @@ func (s *calls) put(c *call) {
 
 // Do runs a request until it is answered, ctx ends, or the budget and the time for
 // replicas are spent. Then it returns, even if go-redis does not: canceling a context
-// does not interrupt go-redis's I/O, and its read time-out may be longer or off. Copies
-// that are still under way end with go-redis's time-outs; Answer.Unsure tells the caller
+// does not interrupt go-redis's I/O, and its read timeout may be longer or off. Copies
+// that are still under way end with go-redis's timeouts; Answer.Unsure tells the caller
 // of them.
 //
 // If a reply is late, a second copy is sent while the first may still be answered: every
@@ -114,8 +114,10 @@ func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) A
 	c, now := d.calls.get(), time.Now()
 	c.d, c.r, c.ctx = d, r, ctx
 	c.begin(now, budget)
-	c.launch(now)
-	c.arm(now)
+	c.launch(now, c.direct(now))
+	if len(c.answers) == 0 {
+		c.arm(now)
+	}
 	return c.result()
 }
 
@@ -159,8 +161,9 @@ func (c *call) result() Answer {
 }
 
 // launch sends a copy, or has it wait for a worker. It does not wait if another copy is under
-// way: workers that hang may be why that has no answer.
-func (c *call) launch(now time.Time) {
+// way: workers that hang may be why that has no answer. If by is not zero, the caller may send
+// the copy itself: then launch returns when that is answered.
+func (c *call) launch(now time.Time, by way) {
 	c.waiting++
 	c.sent++
 	c.late = time.Time{}
@@ -174,7 +177,14 @@ func (c *call) launch(now time.Time) {
 	}
 	j := c.d.newJob()
 	j.call, j.r, j.slot = c, c.r, c.slot()
-	if !to.put(j, now) {
+	if to == &c.d.senders.free {
+		by = way{} // it is not known which server is asked
+	}
+	self, begins := to.put(j, now, by)
+	switch {
+	case self != nil:
+		self.serveSelf()
+	case !begins:
 		c.held = j
 		c.late = now.Add(c.budget / overduePart)
 	}
@@ -276,9 +286,11 @@ func (c *call) wait() Answer {
 func (c *call) isDone(a *Answer) bool {
 	c.takes(a)
 	switch {
-	case a.Err == nil && c.r.OneEffect && !a.didIt():
+	case a.Err == nil && c.r.OneEffect && !c.r.isDoneBy(a):
 		c.answered++
-		*a = a.after(c.absent)
+		if c.r.Each {
+			*a = a.after(c.absent)
+		}
 		if c.waiting > 0 {
 			found := *a // only this one is allocated
 			c.absent = &found
@@ -287,7 +299,7 @@ func (c *call) isDone(a *Answer) bool {
 		a.Unsure = c.sent > c.answered
 	case a.Err == nil || !Transient(a.Err):
 		c.recall()
-		a.Err = Refused(a.Err)
+		a.Err = final(a.Err)
 		a.Unsure = a.Unsure || c.sent > 1 || a.Err != nil && Panicked(a.Err)
 	default:
 		return c.isOver(a)
@@ -356,7 +368,7 @@ func (c *call) tick() bool {
 			// Perhaps the node hangs and its replica has taken over.
 			c.d.RefreshTopology()
 		}
-		c.launch(now)
+		c.launch(now, way{})
 	}
 	c.arm(now)
 	return true

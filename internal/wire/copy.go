@@ -68,11 +68,12 @@ func (s *sentCopy) Args() []any {
 // Clone implements redis.Cmder. A hook may have the clone sent.
 func (s *sentCopy) Clone() redis.Cmder { return redis.NewCmd(context.Background(), s.Args()...) }
 
-// newCopy returns a copy of a request. It has the values of ctx, and ends at the deadline, and when over is closed.
-func newCopy(ctx context.Context, r *Request, deadline time.Time, over <-chan struct{}) *sentCopy {
+// newCopy returns a copy of a request, whole or with the hash of its script. It has the values of ctx, and ends at the
+// deadline, and when over is closed.
+func newCopy(ctx context.Context, r *Request, whole bool, deadline time.Time, over <-chan struct{}) *sentCopy {
 	s := &sentCopy{io: ioContext{Context: ctx, deadline: deadline, over: over}}
 	// NewCmd's result does not leave this line, so it is not allocated.
-	s.Cmd = *redis.NewCmd(&s.io, r.words(s.room[:0], false)...)
+	s.Cmd = *redis.NewCmd(&s.io, r.words(s.room[:0], whole)...)
 	if r.Script != nil {
 		s.SetFirstKeyPos(3)
 	}

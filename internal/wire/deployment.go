@@ -30,7 +30,7 @@ type Config struct {
 	Clock seam.Clock
 	// CommandTimeout bounds a request that is sent in the background.
 	CommandTimeout time.Duration
-	// LongestCall is the longest budget of any call. It bounds I/O where the time-outs
+	// LongestCall is the longest budget of any call. It bounds I/O where the timeouts
 	// of go-redis do not.
 	LongestCall time.Duration
 	// Acks is how many replicas confirm the requests that ask for it, and AckTimeout how long
@@ -39,9 +39,9 @@ type Config struct {
 	AckTimeout time.Duration
 	// Publish is how to publish.
 	Publish PublishMode
-	// Direct is how many requests may be under way to one server before others are combined;
+	// Alone is how many requests may be under way to one server before others are combined;
 	// 0: as many as is best.
-	Direct int
+	Alone int
 	// Gate and Work are those of seam.Env; nil: none.
 	Gate func(point string)
 	Work func() (end func())
@@ -63,7 +63,7 @@ type Events interface {
 // Deployment is one Redis deployment.
 type Deployment struct {
 	rdb     redis.UniversalClient
-	io      redis.UniversalClient // rdb, with our time-outs if rdb allows that
+	io      redis.UniversalClient // rdb, with our timeouts if rdb allows that
 	cluster clusterNodes          // rdb, if it knows the nodes of a cluster
 	cfg     Config
 	limited bool // rdb has a Limiter
@@ -73,11 +73,14 @@ type Deployment struct {
 	sending Tally // goroutines that talk to Redis, which may hang
 	calls   calls
 	senders senders
+	direct  direct
 	health  health
+	opened  prepared
 	slots   atomic.Pointer[[]redis.ClusterSlot] // for a wrapper: see masterOf; nil: to be asked for
 	mode    atomic.Value                        // of string: how to publish under PublishAuto, once known
 	hello   Shared                              // what the server is
 	slotted atomic.Bool                         // see Slotted
+	inFull  atomic.Bool                         // scripts are sent in full: the server does not permit EVALSHA, or has none
 }
 
 // clusterNodes is what a *redis.ClusterClient, and a type that embeds one, knows about a
@@ -87,12 +90,12 @@ type clusterNodes interface {
 	ReloadState(ctx context.Context)
 }
 
-// longestIO is the longest time-out of a go-redis client that is left as it is. Its
+// longestIO is the longest timeout of a go-redis client that is left as it is. Its
 // default is half of that.
 const longestIO = 10 * time.Second
 
 // Open returns the deployment of rdb. It sends nothing. It fails if rdb is
-// nil, a *redis.Ring, or a *redis.ClusterClient whose time-outs are off.
+// nil, a *redis.Ring, or a *redis.ClusterClient whose timeouts are off.
 func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 	d := &Deployment{rdb: rdb, io: rdb, cfg: cfg}
 	atATime := pipelines
@@ -104,10 +107,10 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 		if r == nil {
 			return nil, errNoRedis
 		}
-		// A call returns in time whatever the time-outs of go-redis are. But a connection
+		// A call returns in time whatever the timeouts of go-redis are. But a connection
 		// whose reply never comes is lost to the pool until go-redis closes it. Without a
-		// time-out, as many lost replies as the pool has connections stop everything. If
-		// its time-outs are short enough, rdb itself is better: it has its hooks.
+		// timeout, as many lost replies as the pool has connections stop everything. If
+		// its timeouts are short enough, rdb itself is better: it has its hooks.
 		if o := r.Options(); !o.ContextTimeoutEnabled && !(bounded(o.ReadTimeout) && bounded(o.WriteTimeout)) {
 			d.io = r.WithTimeout(cfg.LongestCall + cfg.AckTimeout) // it shares the pool
 		}
@@ -127,7 +130,8 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 	default:
 		d.cluster, _ = rdb.(clusterNodes)
 	}
-	d.senders.open(d, cmp.Or(cfg.Direct, direct), atATime)
+	d.senders.open(d, cmp.Or(cfg.Alone, alone), atATime)
+	d.direct.open(rdb)
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d, nil
 }
@@ -147,7 +151,7 @@ var errNoRedis = errors.New("no Redis client")
 // Redis is the go-redis client that the deployment was opened with.
 func (d *Deployment) Redis() redis.UniversalClient { return d.rdb }
 
-// IO is the go-redis client to send with: Redis(), with our time-outs if necessary.
+// IO is the go-redis client to send with: Redis(), with our timeouts if necessary.
 func (d *Deployment) IO() redis.UniversalClient { return d.io }
 
 // IsCluster reports whether the nodes of a cluster are known.

@@ -44,7 +44,7 @@ func (s *sender) take(j job, e Errand) *Waiting {
 	j.errand = e
 	w, waits := s.park(j)
 	if !waits {
-		s.put(j, time.Now())
+		s.put(j, time.Now(), way{})
 	}
 	return w
 }
@@ -123,7 +123,7 @@ func (p *ping) pinged() {
 		if p.err != nil {
 			w.fail(p.err)
 		} else if j, waited := w.leave(); waited {
-			w.s.put(j, time.Now())
+			w.s.put(j, time.Now(), way{})
 		}
 	}
 }

@@ -264,7 +264,7 @@ func TestAskAnsweredLate(t *testing.T) {
 	}
 }
 
-// An errand without any answer ends with its time-out, unsure.
+// An errand without any answer ends with its timeout, unsure.
 func TestAskUnanswered(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
@@ -587,7 +587,7 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// What is late follows what the server usually takes: an eighth of the time-out at least, twice the
+// What is late follows what the server usually takes: an eighth of the timeout at least, twice the
 // usual time if that is more, and never so long that no time is left.
 func TestWhatIsLateFollowsTheServer(t *testing.T) {
 	t.Parallel()

@@ -95,6 +95,27 @@ func refused(err error) bool {
 	return false
 }
 
+// lacks reports whether an error reply says that this user may not send a command, or that the server has none such.
+func lacks(err error, command string) bool {
+	if !IsReply(err) {
+		return false
+	}
+	text := strings.ToLower(said(err))
+	return (strings.HasPrefix(text, "noperm") || strings.Contains(text, "unknown command")) &&
+		(strings.Contains(text, "'"+command+"'") || strings.Contains(text, "`"+command+"`"))
+}
+
+// Lacking is the command for scripts that a server does not permit, or does not have, if an error reply says so;
+// missing: nobody has it there.
+func Lacking(err error) (command string, missing bool) {
+	for _, command := range []string{"evalsha", "eval"} {
+		if lacks(err, command) {
+			return strings.ToUpper(command), !redis.HasErrorPrefix(err, "NOPERM")
+		}
+	}
+	return "", false
+}
+
 // NeverRan reports whether an error reply says that the script did not begin or changed
 // nothing: this user may not run scripts, or the key is not a lock.
 func NeverRan(err error) bool {

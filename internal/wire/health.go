@@ -128,12 +128,7 @@ func (d *Deployment) await(p *ping, timeout time.Duration) {
 		d.Gate("ping") // who wanted to know goes on meanwhile
 		// As a pipeline, for which go-redis has a separate pool: a full ordinary pool
 		// says nothing about the server.
-		answered <- d.Safely(func() error {
-			pipe, cmd := d.io.Pipeline(), once{redis.NewCmd(ctx, "ping")}
-			_ = pipe.Process(ctx, cmd)
-			_, _ = pipe.Exec(ctx)
-			return cmd.Err()
-		})
+		answered <- d.askPing(ctx, d.io)
 	})
 	select {
 	case p.err = <-answered:

@@ -18,7 +18,7 @@ type Master struct {
 
 // FewestConnections is how many connections to a server serve a client well: as many as send single
 // requests, one for another copy of a request, and one for others.
-const FewestConnections = direct + 2
+const FewestConnections = alone + 2
 
 // mapped is what a *redis.ClusterClient, and a type that embeds one, does with all masters.
 type mapped interface {
@@ -46,7 +46,7 @@ func (d *Deployment) Masters(ctx context.Context, within time.Duration) ([]Maste
 }
 
 // Within runs something that talks to Redis through go-redis, which may hang for as long as its
-// time-outs. It returns when that is done, ctx ends, or the time is over.
+// timeouts. It returns when that is done, ctx ends, or the time is over.
 func Within[T any](ctx context.Context, d *Deployment, within time.Duration, do func(ctx context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T

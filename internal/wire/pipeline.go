@@ -79,11 +79,19 @@ func (p *parcel) command(ctx context.Context, batch []*Request, flights []flight
 // pipeline sends the requests of a batch, and notes their answers.
 func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*Request, flights []flight, answers []Answer) {
 	acked := slices.ContainsFunc(batch, func(r *Request) bool { return r.Acked })
-	for todo := d.parcels(batch); len(todo) > 0; {
+	todo := d.parcels(batch)
+	for try := 0; len(todo) > 0; try++ {
+		if try > 0 && flights == nil {
+			// The server does not know a script, and may have said so late. Nobody waits for a round, so it has the text sent
+			// in any case: the next round would come to the same.
+			again, cancel := d.roundContext()
+			defer cancel()
+			ctx = again
+		}
 		pipe := node.Pipeline()
 		loaded := map[*Script]bool{}
 		for _, p := range todo {
-			whole := p.tries == 2 || p.tries == 1 && !loaded[p.script]
+			whole := d.inFull.Load() || p.tries == 2 || p.tries == 1 && !loaded[p.script]
 			loaded[p.script] = true
 			p.cmd = p.command(ctx, batch, flights, whole)
 			_ = pipe.Process(ctx, p.cmd)
@@ -106,7 +114,7 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 			if p.keep(answers); len(p.which) == 0 {
 				continue
 			}
-			if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") && p.tries < mostTries {
+			if p.tries < mostTries && d.needsText(err) {
 				again = append(again, p)
 				continue
 			}

@@ -35,6 +35,21 @@ func Tried(err error, since time.Duration) error {
 	return fmt.Errorf("tried for %v: %w", Rounded(since), err)
 }
 
+// ErrReply is the error of a reply of an unexpected form, perhaps of a proxy or of a hook of go-redis. It
+// counts as a reply that refuses the request, which may have run.
+func ErrReply(v any) error { return &unreadable{v} }
+
+type unreadable struct{ reply any }
+
+func (e *unreadable) Error() string {
+	return fmt.Sprintf("unexpected reply from Redis: %.100s", fmt.Sprint(e.reply))
+}
+func (*unreadable) Is(target error) bool { return target == ErrRefused }
+func (*unreadable) RedisError()          {}
+
+// Unreadable reports whether an error is one of ErrReply.
+func Unreadable(err error) bool { return errors.As(err, new(*unreadable)) }
+
 // Refused makes an error match ErrRefused if it is a reply of Redis, and does not say that a key is
 // in use for something else.
 func Refused(err error) error {
@@ -47,6 +62,15 @@ func Refused(err error) error {
 	return err
 }
 
+// final makes the error of a request that is not repeated match ErrRefused or ErrUnreachable, unless it is
+// ErrForeignKey.
+func final(err error) error {
+	if err == nil || errors.Is(err, ErrForeignKey) || errors.Is(err, ErrUnreachable) {
+		return err
+	}
+	return Failure(err)
+}
+
 func failure(last error, how string, d time.Duration) error {
 	if r := reply(last); r != nil {
 		return &refusal{r, how, d}
@@ -57,8 +81,11 @@ func failure(last error, how string, d time.Duration) error {
 // reply is the error in which Redis refuses, without what was put around it; nil: it is none.
 func reply(err error) error {
 	var r redis.Error
-	if err == nil || errors.Is(err, ErrForeignKey) || errors.Is(err, ErrUnreachable) || errors.Is(err, redis.Nil) || !errors.As(err, &r) {
+	switch {
+	case err == nil || errors.Is(err, ErrForeignKey) || errors.Is(err, ErrUnreachable) || !errors.As(err, &r):
 		return nil
+	case r == redis.Nil: // no script replies that
+		return ErrReply(nil)
 	}
 	return r
 }
@@ -114,19 +141,26 @@ func (*refusal) Is(target error) bool { return target == ErrRefused }
 func (e *refusal) Unwrap() error      { return e.reply }
 
 // inScript is where Redis says in which script a command failed, and miniredis in which of its lines.
-var inScript = regexp.MustCompile(`(?s) script: [0-9a-f]{40}, on @user_script:\d+\.?|\s*stack traceback:.*`)
+var inScript = regexp.MustCompile(`(?s) script: (?:[0-9a-f]{40}, )?on @user_script:\d+\.?|\s*stack traceback:.*`)
 
 // remedy says what to do about a refusal that does not pass by itself.
 func (e *refusal) remedy() string {
 	switch {
 	case isPrefixed(e.reply, "OOM"):
 		return " (raise maxmemory or make room; keep maxmemory-policy noeviction: any other evicts locks)"
-	case isPrefixed(e.reply, "NOPERM"), isPrefixed(e.reply, "The user executing the script"): // the latter of Redis 7.0
+	case Denied(e.reply):
 		return " (docs/acl.md has a user for each type)"
 	case isPrefixed(e.reply, "NOAUTH"), isPrefixed(e.reply, "WRONGPASS"), isPrefixed(e.reply, "Protocol error: unauthenticated"):
 		return " (user and password are those of the go-redis client)"
 	}
 	return ""
+}
+
+// Denied reports whether Redis says that the user may not do what was asked. About a command in a script Redis 7.0 says
+// it in another way, and Redis 7.2 and Valkey in a third.
+func Denied(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "NOPERM ") || strings.Contains(text, "The user executing the script") || strings.Contains(text, "ACL failure in script")
 }
 
 func lasting(how string, d time.Duration) string {

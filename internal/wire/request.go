@@ -48,10 +48,14 @@ type Request struct {
 	// NoResend: the request must not run twice. It is not sent again once it may have run.
 	NoResend bool
 
-	// OneEffect: a positive number as the reply says that this copy did the work. Any other
-	// reply may come from a second copy, which found the work done by the first. So such a
-	// reply counts only when all copies have been answered or have failed.
+	// OneEffect: a reply that is a positive number, or a list that begins with one, says that this
+	// copy did the work. Any other reply may come from a second copy, which found the work done by
+	// the first. So such a reply counts only when all copies have been answered or have failed.
 	OneEffect bool
+
+	// Each, with OneEffect: a list has a number for each of several effects, as far as this copy had
+	// a part in them. The lists of all copies are combined.
+	Each bool
 
 	// FailFast: the request is not sent again to a server that cannot be reached or does
 	// not run it now. The caller has other servers, or other ways.
@@ -237,12 +241,13 @@ type Answer struct {
 	Last error
 }
 
-// ErrReply is the error of a reply of an unexpected form.
-func ErrReply(v any) error { return fmt.Errorf("unexpected reply from Redis: %.100s", fmt.Sprint(v)) }
-
-// didIt reports whether the copy of a request with OneEffect that was answered did its work.
-func (a *Answer) didIt() bool {
-	n, ok := a.Val.(int64)
+// isDoneBy reports whether the copy of a request with OneEffect that was answered did all its work.
+func (r *Request) isDoneBy(a *Answer) bool {
+	val := a.Val
+	if list, ok := val.([]any); ok && len(list) > 0 && !r.Each {
+		val = list[0]
+	}
+	n, ok := val.(int64)
 	return ok && n > 0
 }
 
@@ -276,8 +281,8 @@ func (a *Answer) Pair() (first, second int64, rest []any, err error) {
 	return first, second, list[2:], nil
 }
 
-// after combines two answers to copies of a request with several effects: work that one
-// copy has done is not reported to the other.
+// after combines two answers to copies of a request with Each: work that one copy has done is not
+// reported to the other.
 func (a Answer) after(before *Answer) Answer {
 	list, _ := a.Val.([]any)
 	if before == nil || list == nil {

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,11 +15,12 @@ import (
 // with fewer it is not much less, and more of them wait.
 const RoundSize = 50
 
-// Round is a set of requests that are sent together, in pipelines: nodes side by side, the
-// pipelines to one node one after the other.
+// Round is a set of requests that are sent together, in pipelines: nodes side by side, the pipelines to
+// a node that is near one after the other.
 type Round struct {
-	d   *Deployment
-	all []inRound
+	d    *Deployment
+	all  []inRound
+	busy bool // see Busy
 }
 
 type inRound struct {
@@ -29,10 +31,15 @@ type inRound struct {
 // NewRound returns an empty round with room for n requests.
 func (d *Deployment) NewRound(n int) *Round { return &Round{d: d, all: make([]inRound, 0, n)} }
 
-// Add adds a request. done is called once, with the answer and the time of sending.
+// Add adds a request. done is called once, with the answer and the time of sending, perhaps while that of another request
+// is.
 func (r *Round) Add(request *Request, done func(sent time.Time, a Answer)) {
 	r.all = append(r.all, inRound{request, done})
 }
+
+// Busy notes that this process seems to be short of processors, and will read answers late. A round that is small is one
+// pipeline then. Of a large one the first answer tells: see lateAfter.
+func (r *Round) Busy() { r.busy = true }
 
 // Send sends the round and returns when all requests were answered or have failed; in a
 // cluster it returns sooner, and waits for each node in a goroutine. told is called after
@@ -68,38 +75,139 @@ func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 	}
 }
 
+// roundContext bounds one pipeline of a round.
+func (d *Deployment) roundContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(d.ctx, d.cfg.CommandTimeout+d.cfg.AckTimeout)
+}
+
 var errEnded = errors.New("a hook of go-redis has ended the goroutine that sends")
 
-// sendTo sends requests to one node, a pipeline at a time. If the node does not answer one
-// pipeline, the rest are not sent: they would only hang one after the other. A hook may end the
-// goroutine: then it is as if the replies were lost.
+// A server that is far away answers a pipeline late, and is idle most of that time: pipelines one after the other would
+// renew some thousand holds a second, 10 ms away. So it gets farRounds at a time, whose requests are as many as are
+// due, up to farRound. Callers have the other connections: see farPipelines.
+const (
+	farRounds = 4
+	farRound  = 500
+)
+
+// parts are the requests of a round to one node, from which pipelines take some each.
+type parts struct {
+	mu   sync.Mutex // guards the rest
+	left []inRound
+	size int  // how many a pipeline takes
+	wide bool // several pipelines are under way at a time
+}
+
+// lateAfter is how long a pipeline of a round takes at least if the answers are late, wherever that is. Pipelines one
+// after the other may take longer then than the leases last: with one processor and 64 goroutines that never wait, an
+// answer is read 1 to 2 s after it has come. So each takes as much as one to a server far away.
+const lateAfter = 100 * time.Millisecond
+
+// hurry has each pipeline from now on take as much as it can.
+func (p *parts) hurry() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.size = farRound
+}
+
+// take returns what goes into the next pipeline; nothing if that was the last.
+func (p *parts) take() []inRound {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := min(len(p.left), p.size)
+	which := p.left[:n]
+	p.left = p.left[n:]
+	return which
+}
+
+// end returns what was not taken. It is not sent.
+func (p *parts) end() (left []inRound) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left, p.left = p.left, nil
+	return left
+}
+
+// widen divides what is left among some pipelines. It returns how many have to be added to the one that there is.
+func (p *parts) widen(pipelines int) (more int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.wide || len(p.left) <= p.size {
+		return 0
+	}
+	p.wide = true
+	p.size = min(max(p.size, (len(p.left)+pipelines-1)/pipelines), farRound)
+	return min(pipelines, (len(p.left)+p.size-1)/p.size) - 1
+}
+
+// sendTo sends requests to one node, and returns when all are answered. How far away the node is may be known only when
+// it has answered the first.
 func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inRound, told func(redis.UniversalClient, []Answer)) {
+	p := &parts{left: which, size: RoundSize}
+	var others sync.WaitGroup
+	defer others.Wait()
+	widen := func() {
+		if r.busy && len(which) <= farRound || r.d.senders.renewals.tookLong() {
+			p.hurry()
+		}
+		if !r.d.isFar(node) {
+			return
+		}
+		for range p.widen(r.d.senders.renewals.far) {
+			others.Add(1)
+			r.d.Go(func() {
+				defer others.Done()
+				r.sendParts(node, to, p, told)
+			})
+		}
+	}
+	widen()
+	r.sendParts(node, to, p, func(node redis.UniversalClient, answers []Answer) {
+		told(node, answers)
+		widen()
+	})
+}
+
+// sendParts sends pipelines to a node, one after the other. If the node does not answer one, the rest are not sent: they
+// would only hang too. A hook may end the goroutine: then it is as if the replies were lost.
+func (r *Round) sendParts(node redis.UniversalClient, to redis.Cmdable, p *parts, told func(redis.UniversalClient, []Answer)) {
 	d := r.d
 	sent := d.cfg.Clock.Now()
+	var which []inRound
 	defer func() {
-		for _, q := range which {
-			q.done(sent, Answer{Err: Because(ErrUnreachable, errEnded), Unsure: true})
+		if len(which) == 0 {
+			return
+		}
+		for _, some := range [][]inRound{which, p.end()} {
+			for _, q := range some {
+				q.done(sent, Answer{Err: Because(ErrUnreachable, errEnded), Unsure: true})
+			}
 		}
 	}()
-	most := min(len(which), RoundSize)
-	batch, room := make([]*Request, 0, most), make([]Answer, 0, most)
-	for len(which) > 0 {
-		n := min(len(which), RoundSize)
+	var batch []*Request
+	var room []Answer
+	for which = p.take(); len(which) > 0; which = p.take() {
+		if cap(batch) < len(which) {
+			batch, room = make([]*Request, 0, len(which)), make([]Answer, 0, len(which))
+		}
 		batch = batch[:0]
-		for _, q := range which[:n] {
+		for _, q := range which {
 			batch = append(batch, q.Request)
 		}
-		ctx, cancel := context.WithTimeout(d.ctx, d.cfg.CommandTimeout+d.cfg.AckTimeout)
+		ctx, cancel := d.roundContext()
 		sent = d.cfg.Clock.Now()
+		began := time.Now()
 		answers := d.sendBatch(ctx, to, batch, nil, room)
 		for i, r := range batch {
-			answers[i].Err = d.foreign(ctx, r, answers[i].Err)
+			answers[i].Err = d.foreign(d.io, ctx, r, answers[i].Err)
 		}
 		cancel()
 		heard := answers[:0] // in the same room: each answer is read before
 		var silent error
-		for j := range answers {
-			a := &answers[j]
+		answered := false
+		for len(which) > 0 {
+			a, q := &answers[len(answers)-len(which)], which[0]
+			answered = answered || a.Err == nil
 			if a.Err != nil {
 				a.Err, a.Unsure = Refused(a.Err), !NotExecuted(a.Err)
 			}
@@ -109,20 +217,21 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inR
 			if a.Unsure && Transient(a.Err) {
 				silent = a.Err
 			}
-			which[j].done(sent, *a)
-			if which[j].Told {
+			which = which[1:] // its done is called once, whatever ends this
+			q.done(sent, *a)
+			if q.Told {
 				heard = append(heard, *a)
 			}
 		}
+		if answered {
+			d.senders.renewals.took(began)
+		}
+		if silent != nil {
+			d.RefreshTopology()
+			for _, q := range p.end() {
+				q.done(sent, Answer{Err: silent})
+			}
+		}
 		told(node, heard)
-		which = which[n:]
-		if silent == nil {
-			continue
-		}
-		d.RefreshTopology()
-		for _, q := range which {
-			q.done(sent, Answer{Err: silent})
-		}
-		which = nil
 	}
 }

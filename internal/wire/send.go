@@ -10,18 +10,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// send sends one copy and reads its reply. A script that the server does not know has not
-// run, so its full text is sent at once.
-func (d *Deployment) send(s *sentCopy, r *Request) (a Answer) {
+// send sends one copy with a client and reads its reply. A script that the server does not know has not
+// run, so its full text is sent at once. mayLook: the client is io, and the copy may look for hooks.
+func (d *Deployment) send(by redis.UniversalClient, s *sentCopy, r *Request, mayLook bool) (a Answer) {
 	defer d.cfg.Panics.Caught(GoRedis, &a.Err)
 	defer func() { a.unsent = a.Err != nil && s.flight.withdraw() }()
 	if r.Acked {
 		return d.sendAcked(s, r)
 	}
-	cmd, err := command(s), d.io.Process(&s.io, s)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+	sent := redis.Cmder(s)
+	if mayLook && d.direct.looks() {
+		looking := &lookingCopy{sentCopy: s}
+		sent = looking
+		defer func() { d.direct.found(looking, a.Err == nil) }()
+	}
+	cmd, err := command(s), by.Process(&s.io, sent)
+	if d.needsText(err) {
 		cmd = r.command(&s.io, true)
-		err = d.io.Process(&s.io, cmd)
+		err = by.Process(&s.io, cmd)
 	}
 	if err != nil {
 		return Answer{Err: err}
@@ -38,9 +44,9 @@ func (d *Deployment) sendAcked(s *sentCopy, r *Request) Answer {
 	if err != nil {
 		return Answer{Err: err}
 	}
-	for _, whole := range []bool{false, true} {
+	for again := range 2 {
 		cmd := command(s)
-		if whole {
+		if again > 0 {
 			cmd = r.command(ctx, true)
 		}
 		wait := d.wait(ctx)
@@ -50,7 +56,7 @@ func (d *Deployment) sendAcked(s *sentCopy, r *Request) Answer {
 		sent, err := pipe.Exec(ctx) // each command has its own error
 		spread(sent, err)
 		err = cmd.Err()
-		if !whole && err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		if again == 0 && d.needsText(err) {
 			continue
 		}
 		if err != nil {
@@ -62,6 +68,23 @@ func (d *Deployment) sendAcked(s *sentCopy, r *Request) Answer {
 		return a
 	}
 	panic("unreachable")
+}
+
+// needsText reports whether a request that has failed is to be sent with the text of its script: the server does not know
+// the hash, or has no EVALSHA for this user. All later requests are sent so then, until it has no EVAL either.
+func (d *Deployment) needsText(err error) bool {
+	switch {
+	case err == nil:
+		return false
+	case redis.HasErrorPrefix(err, "NOSCRIPT"):
+		return true
+	case lacks(err, "evalsha"):
+		d.inFull.Store(true)
+		return true
+	case lacks(err, "eval"):
+		d.inFull.Store(false)
+	}
+	return false
 }
 
 // wait is the command that waits for replicas.
@@ -80,8 +103,8 @@ func (d *Deployment) answer(r *Request, val any) Answer {
 }
 
 // foreign adds the type of the key to the error of a request that has failed because a key
-// is in use for something else. Any other error is returned as it is.
-func (d *Deployment) foreign(ctx context.Context, r *Request, err error) error {
+// is in use for something else, and asks for it with a client. Any other error is returned as it is.
+func (d *Deployment) foreign(by redis.UniversalClient, ctx context.Context, r *Request, err error) error {
 	switch {
 	case err == nil || r.Script == nil:
 		return err
@@ -102,7 +125,7 @@ func (d *Deployment) foreign(ctx context.Context, r *Request, err error) error {
 		}
 		kind := once{redis.NewCmd(ctx, "type", key)}
 		// Those of a pipeline are not in the care of send.
-		if d.Safely(func() error { return d.io.Process(ctx, kind) }) != nil || kind.Val() == "none" {
+		if d.Safely(func() error { return by.Process(ctx, kind) }) != nil || kind.Val() == "none" {
 			continue
 		}
 		found.kinds[key], _ = kind.Val().(string)

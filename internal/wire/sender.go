@@ -10,12 +10,12 @@ import (
 )
 
 // A sender sends the requests of one class to one server. While few are under way, each is sent at
-// once, as a command of its own. Otherwise it waits, and a worker that has its answer takes what
+// once, as a command of its own, by a worker or, if the server is near, by its caller: see direct. Otherwise it waits, and a worker that has its answer takes what
 // waits as one pipeline: one write and one read for all of them. In it, a script for several does
 // what it can: see Script.Many.
 //
 // A server that is silent is met by one rule. What a worker has sent is overdue after a part of its
-// time-out: see patience. From then on the worker does not count, so nothing waits for it.
+// timeout: see patience. From then on the worker does not count, so nothing waits for it.
 //   - What callers wait for (Do) is sent again by themselves. One more worker takes what waits, as one
 //     pipeline. When that is answered others follow; until then one more begins after each such
 //     while. Perhaps only connections hang.
@@ -42,6 +42,8 @@ type sender struct {
 	heard     time.Time     // when the server answered a worker
 	away      distance      // how far away the server is
 	usual     time.Duration // how long it takes to answer, on average; 0: not known
+	fast      bool          // the last answer took less than nearby, and no copy without a worker was without one since
+	latest    time.Duration // how long a pipeline of a round took last
 	paced     bool          // a timer is going to call paceLocked
 
 	idle   []*worker // the last was put to rest last, and is taken first
@@ -60,9 +62,9 @@ type limits struct {
 }
 
 const (
-	// direct is how many workers send the requests of callers to one server at a time, and
-	// pipelines how many of them send several.
-	direct    = 8
+	// alone is how many requests of callers are sent to one server at a time, and pipelines how many pipelines with several
+	// of them.
+	alone     = 8
 	pipelines = 4
 
 	// combined is how many requests of callers go into one pipeline. Over a network a pipeline is
@@ -90,9 +92,9 @@ const (
 	// part of the time in which it answers: see gather.
 	mostTurns, gatherPart = 128, 32
 
-	// overduePart is the part of its time-out after which a request that has no answer is overdue.
+	// overduePart is the part of its timeout after which a request that has no answer is overdue.
 	// If the server is so far away that it usually takes more than half of that, its answer is
-	// late after twice as long as usual. Some of the time-out is left in any case.
+	// late after twice as long as usual. Some of the timeout is left in any case.
 	overduePart = 8
 )
 
@@ -115,7 +117,7 @@ func (s *senders) open(d *Deployment, alone, atATime int) {
 	for to, class := range map[*sender]limits{
 		&s.one:      {alone: alone, near: near, far: away, from: far, batch: combined},
 		&s.votes:    {alone: asked, near: asked, far: away, from: farAsked, batch: BatchSize, errands: true},
-		&s.renewals: {alone: 1, near: 1, batch: BatchSize, errands: true},
+		&s.renewals: {alone: 1, near: 1, far: min(farRounds, away), from: farAsked, batch: BatchSize, errands: true},
 		&s.free:     {alone: math.MaxInt},
 	} {
 		to.d, to.limits = d, class
@@ -161,8 +163,9 @@ func (d *Deployment) senderOf(r *Request) *sender {
 	return of
 }
 
-// put has a job sent. It reports whether a worker begins with it at once; otherwise it waits.
-func (s *sender) put(j job, now time.Time) (begins bool) {
+// put has a job sent. It reports whether a worker begins with it at once; otherwise it waits. If by is not
+// zero, the caller may send it itself. Then put returns the worker that it is for this time.
+func (s *sender) put(j job, now time.Time, by way) (self *worker, begins bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// What waits comes first, and a worker is going to take it: see next. What was withdrawn does
@@ -171,8 +174,13 @@ func (s *sender) put(j job, now time.Time) (begins bool) {
 	if s.busy < s.alone && s.passing == 0 && s.waitsLocked() == 0 {
 		w := s.workerLocked()
 		w.batch = append(w.batch, j)
-		s.beginLocked(w, now)
-		return true
+		if by.client == nil || !s.directLocked() {
+			s.beginLocked(w, now)
+			return nil, true
+		}
+		w.by = by
+		s.givenLocked(w, now)
+		return w, true
 	}
 	if j.call != nil {
 		j.call.queued = true
@@ -182,7 +190,13 @@ func (s *sender) put(j job, now time.Time) (begins bool) {
 	}
 	s.waiting = append(s.waiting, j)
 	s.paceLocked(now)
-	return false
+	return nil, false
+}
+
+// directLocked reports whether the caller of one more request sends it: few are under way, and the server is near, as the
+// last answer was fast, and most before it.
+func (s *sender) directLocked() bool {
+	return s.busy <= mostDirect && s.fast && s.usual < nearby && s.overdue == 0
 }
 
 // waitsLocked is how many jobs wait.
@@ -295,6 +309,48 @@ func (s *sender) patience(timeout time.Duration) time.Duration {
 	return min(max(timeout/overduePart, 2*s.usual), timeout*3/4)
 }
 
+// newConnection is how many round trips go-redis needs at most before the first request on a new connection: one for
+// TCP, two for TLS, one for HELLO, and two for what it says of itself.
+const newConnection = 6
+
+// isFar reports whether a node is far away, as callers have seen it lately, or renewals: there may be no callers, and a
+// pipeline of renewals takes some time on any server.
+func (d *Deployment) isFar(node redis.UniversalClient) bool {
+	s := &d.senders.one
+	if one, ok := node.(*redis.Client); ok && d.cluster != nil {
+		d.senders.mu.Lock()
+		s = d.senders.byNode[one.Options().Addr]
+		d.senders.mu.Unlock()
+	}
+	return s != nil && s.distance() >= far || d.senders.renewals.distance() >= farAsked
+}
+
+func (s *sender) distance() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away.least()
+}
+
+// Patience is how long the server may be silent without being away, as far as is known: twice as long as it usually
+// takes to answer callers, on a new connection; 0 if it has not answered any.
+func (d *Deployment) Patience() time.Duration {
+	s := &d.senders
+	longest := max(s.one.reach(), s.votes.reach())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, of := range s.byNode {
+		longest = max(longest, of.reach())
+	}
+	return longest
+}
+
+// reach is Patience for what a sender has heard.
+func (s *sender) reach() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return newConnection*s.away.least() + 2*s.usual
+}
+
 // hearsLocked notes that the server has answered, and how long it took.
 func (s *sender) hearsLocked(now time.Time, took time.Duration) {
 	s.heard = now
@@ -303,6 +359,23 @@ func (s *sender) hearsLocked(now time.Time, took time.Duration) {
 		s.usual = took
 	}
 	s.usual += (took - s.usual) / 8
+	s.fast = took < nearby
+}
+
+// took notes that a pipeline of a round, which has no worker, was answered.
+func (s *sender) took(since time.Time) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.latest = now.Sub(since)
+	s.away.add(now, s.latest)
+}
+
+// tookLong reports whether the last pipeline of a round was answered late.
+func (s *sender) tookLong() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.latest > lateAfter
 }
 
 // distance is how far away a server is: the shortest time in which it answers. Two windows of it are kept, so

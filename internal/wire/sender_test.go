@@ -46,7 +46,7 @@ func newCrowdFor(t *testing.T, budget time.Duration, meets func(faultproxy.Comma
 	if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {
 		t.Fatal(a.Err)
 	}
-	reached := make(chan struct{}, direct)
+	reached := make(chan struct{}, alone)
 	proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 		if isEcho(cmd, "first") {
 			select {
@@ -64,7 +64,7 @@ func newCrowdFor(t *testing.T, budget time.Duration, meets func(faultproxy.Comma
 		c.first.Wait()
 		c.all.Wait()
 	})
-	for range direct {
+	for range alone {
 		c.first.Go(func() {
 			if a := d.Do(bg, budget, echoOf("first")); budget == time.Hour && (a.Err != nil || a.Val != "first") {
 				t.Errorf("%+v", a)
@@ -184,7 +184,7 @@ func TestRequestsToAServerFarAwayDoNotWaitForAnswers(t *testing.T) {
 		}
 		c.all.Wait()
 		c.senders.one.mu.Lock()
-		if c.senders.one.busy < direct {
+		if c.senders.one.busy < alone {
 			t.Errorf("%+v: they waited until those that were sent at once had failed", x)
 		}
 		c.senders.one.mu.Unlock()
@@ -298,11 +298,32 @@ func TestDistance(t *testing.T) {
 	}
 }
 
+// A server that is far away may be silent for as many of its round trips as a new connection takes.
+func TestPatienceFollowsTheDistance(t *testing.T) {
+	d := open(t, nil)
+	if p := d.Patience(); p != 0 {
+		t.Errorf("%v, of a server that has not answered yet", p)
+	}
+	now := time.Now()
+	for _, took := range []time.Duration{40 * time.Millisecond, 120 * time.Millisecond, 40 * time.Millisecond} {
+		d.senders.one.mu.Lock()
+		d.senders.one.hearsLocked(now, took)
+		d.senders.one.mu.Unlock()
+	}
+	if p := d.Patience(); p < (newConnection+2)*40*time.Millisecond || p > (newConnection+3)*40*time.Millisecond {
+		t.Errorf("%v, of a server 40 ms away", p)
+	}
+	d.senders.byNode = map[string]*sender{"far": {away: distance{now: time.Second}, usual: time.Second}}
+	if p := d.Patience(); p != 8*time.Second {
+		t.Errorf("%v, of a cluster with a node that is 1 s away", p)
+	}
+}
+
 // Few requests do not wait for each other.
 func TestFewRequestsAreSentAtOnce(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
-	free, reached := make(chan struct{}), make(chan struct{}, direct)
+	free, reached := make(chan struct{}), make(chan struct{}, alone)
 	proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 		if cmd.Name == "evalsha" {
 			reached <- struct{}{}
@@ -311,14 +332,14 @@ func TestFewRequestsAreSentAtOnce(t *testing.T) {
 		return faultproxy.Pass
 	})
 	var wg sync.WaitGroup
-	for i := range direct {
+	for i := range alone {
 		wg.Go(func() {
 			if a := d.Do(bg, time.Minute, echoOf(fmt.Sprint(i))); a.Err != nil {
 				t.Error(a.Err)
 			}
 		})
 	}
-	for range direct {
+	for range alone {
 		<-reached
 	}
 	close(free)
@@ -646,7 +667,7 @@ func TestNodesDoNotWaitForEachOther(t *testing.T) {
 	}
 	ask("b")
 	var held, others sync.WaitGroup
-	for i := range 3 * direct {
+	for i := range 3 * alone {
 		held.Go(func() { ask(fmt.Sprint("a", i)) })
 	}
 	for k := (*sender)(nil); ; runtime.Gosched() {
@@ -659,12 +680,12 @@ func TestNodesDoNotWaitForEachOther(t *testing.T) {
 		k.mu.Lock()
 		n := len(k.waiting)
 		k.mu.Unlock()
-		if n == 2*direct {
+		if n == 2*alone {
 			break
 		}
 	}
 	began := time.Now()
-	for i := range 3 * direct {
+	for i := range 3 * alone {
 		others.Go(func() { ask(fmt.Sprint("b", i)) })
 	}
 	others.Wait()
@@ -733,10 +754,10 @@ func TestWorkersThatHangAreReplacedOneByOne(t *testing.T) {
 	})
 	var first, all sync.WaitGroup
 	const budget = 8 * time.Second // what they have sent is overdue after a second
-	for range direct {
+	for range alone {
 		first.Go(func() { d.Do(bg, budget, echoOf("stuck")) })
 	}
-	for sent.Load() < direct {
+	for sent.Load() < alone {
 		time.Sleep(time.Millisecond)
 	}
 	for range 10 * combined {
@@ -746,11 +767,11 @@ func TestWorkersThatHangAreReplacedOneByOne(t *testing.T) {
 			}
 		})
 	}
-	for sent.Load() == direct {
+	for sent.Load() == alone {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(50 * time.Millisecond) // for those that should not be sent
-	n := sent.Load() - direct
+	n := sent.Load() - alone
 	if most := int64(time.Since(began) / (budget / overduePart)); n > most {
 		t.Errorf("%d pipelines were sent after %v", n, time.Since(began))
 	}
@@ -1055,7 +1076,7 @@ func TestRequestThatWaitedInThisProcess(t *testing.T) {
 	set := func(heard time.Time) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.busy, k.pipelines, k.last, k.heard = direct, pipelines, time.Now().Add(time.Hour), heard // others are in front
+		k.busy, k.pipelines, k.last, k.heard = alone, pipelines, time.Now().Add(time.Hour), heard // others are in front
 	}
 	const budget = 200 * time.Millisecond
 	set(time.Now().Add(time.Hour))
@@ -1085,7 +1106,7 @@ func TestRequestThatWasSentLate(t *testing.T) {
 		t.Fatal(a.Err)
 	}
 	k.mu.Lock()
-	k.busy, k.pipelines, k.last, k.heard = direct, pipelines, time.Now().Add(time.Hour), time.Now().Add(time.Hour)
+	k.busy, k.pipelines, k.last, k.heard = alone, pipelines, time.Now().Add(time.Hour), time.Now().Add(time.Hour)
 	k.mu.Unlock()
 	answered := make(chan Answer, 1)
 	go func() { answered <- d.Do(bg, budget, echoOf("late")) }()

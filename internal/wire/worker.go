@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // job is what a worker sends: a copy of a call, or an errand. Whoever sends it answers it, once.
@@ -24,7 +26,7 @@ func (d *Deployment) newJob() job { return job{of: d, end: d.Begin()} }
 
 func (j *job) ended() { j.of.End(j.end) }
 
-// terms are the time-out of a job that is sent now, and until when somebody waits for the answer.
+// terms are the timeout of a job that is sent now, and until when somebody waits for the answer.
 func (j *job) terms(now time.Time) (timeout time.Duration, until time.Time) {
 	if j.errand != nil {
 		timeout = j.errand.Timeout()
@@ -48,6 +50,7 @@ type worker struct {
 	wake chan struct{} // has room for one: whoever takes a worker at rest wakes it once, or closes it
 	over chan struct{} // closed when nobody waits for what it has sent
 	at   time.Time     // by the clock of leases: when it sent errands
+	by   way           // not zero: a caller is the worker, for its own request
 
 	// Guarded by the mutex of the sender; but the jobs of the batch are the worker's, unless it is sending errands.
 	batch   []job
@@ -94,6 +97,11 @@ func (s *sender) workerLocked() *worker {
 // beginLocked has a worker begin with its batch.
 func (s *sender) beginLocked(w *worker, now time.Time) {
 	s.givenLocked(w, now)
+	w.begin()
+}
+
+// begin has the goroutine of a worker begin with the batch.
+func (w *worker) begin() {
 	if w.wake != nil {
 		w.wake <- struct{}{}
 		return
@@ -143,7 +151,11 @@ func (s *sender) next(w *worker, answered bool) (more, rests bool) {
 	now := time.Now()
 	if answered {
 		s.hearsLocked(now, now.Sub(w.sent))
+	} else if w.by.client != nil {
+		s.fast = false
+		s.d.direct.cut.Store(now.UnixNano())
 	}
+	w.by = way{}
 	stays := w.state != silent || s.busy < s.alone // otherwise others are in its place
 	s.freeLocked(w)
 	clear(w.batch)
@@ -180,12 +192,19 @@ func (s *sender) trim() {
 	defer s.mu.Unlock()
 	n := min(s.fewest, len(s.idle)) // dismiss may have removed some
 	for _, w := range s.idle[:n] {
-		close(w.wake) // nobody can take it any more
+		w.end() // nobody can take it any more
 	}
 	s.idle = slices.Delete(s.idle, 0, n)
 	s.fewest = len(s.idle)
 	if s.trims = s.fewest > 0; s.trims {
 		time.AfterFunc(restFor, s.trim)
+	}
+}
+
+// end has the goroutine of a worker end, if it has one.
+func (w *worker) end() {
+	if w.wake != nil {
+		close(w.wake)
 	}
 }
 
@@ -229,15 +248,40 @@ func (w *worker) serve() (rests bool) {
 		}
 	}()
 	for more := true; more; {
-		answered := w.send()
-		if !w.s.errands {
-			w.gather()
-			w.s.d.Gate("next")
-		}
-		more, rests = w.s.next(w, answered)
+		more, rests = w.turn()
 	}
 	gone = false
 	return rests
+}
+
+// turn sends the batch, and reports what is next.
+func (w *worker) turn() (more, rests bool) {
+	answered := w.send()
+	if !w.s.errands {
+		w.gather()
+		w.s.d.Gate("next")
+	}
+	return w.s.next(w, answered)
+}
+
+// serveSelf is serve for the caller whose request is the batch. The goroutine of the worker goes on with what has come to
+// wait meanwhile.
+func (w *worker) serveSelf() {
+	gone := true
+	defer func() {
+		if gone {
+			w.left()
+			w.end()
+		}
+	}()
+	more, rests := w.turn()
+	gone = false
+	switch {
+	case more:
+		w.begin()
+	case !rests:
+		w.end()
+	}
 }
 
 // gather lets the callers of a pipeline go on before its worker takes what waits. Who asks again at once is in
@@ -297,7 +341,11 @@ func (w *worker) expectLocked(now time.Time) {
 			w.limit = until
 		}
 	}
-	w.due = now.Add(w.s.patience(least))
+	patience := w.s.patience(least)
+	if w.by.client != nil {
+		patience, w.limit = min(patience, w.by.within), now.Add(w.by.within)
+	}
+	w.due = now.Add(patience)
 	w.armLocked(now, w.due)
 }
 
@@ -365,7 +413,7 @@ func (w *worker) await(j *job, failed *Answer) {
 	go func() {
 		defer waits.ended()
 		if failed != nil {
-			failed.Err = d.foreign(c.ctx, c.r, failed.Err)
+			failed.Err = d.foreign(d.io, c.ctx, c.r, failed.Err)
 			c.answers <- *failed
 		}
 		a := c.result()
@@ -394,7 +442,7 @@ func (w *worker) ready() bool {
 	w.at = d.cfg.Clock.Now()
 	for _, j := range w.batch {
 		if _, waits := w.s.park(j); waits {
-			continue // it would cost each batch a time-out to find out again that nobody answers
+			continue // it would cost each batch a timeout to find out again that nobody answers
 		}
 		err := ErrTooLate
 		if j.errand.Context().Err() == nil {
@@ -410,6 +458,14 @@ func (w *worker) ready() bool {
 	clear(w.batch[len(kept):])
 	w.batch = kept
 	return len(kept) > 0
+}
+
+// client is what the worker sends with.
+func (w *worker) client() redis.UniversalClient {
+	if w.by.client != nil {
+		return w.by.client
+	}
+	return w.s.d.io
 }
 
 // leaves notes the flight of a job that is about to be sent, and reports whether it may be.
@@ -435,17 +491,19 @@ func (w *worker) sendOne() (answered bool) {
 	j := &w.batch[0]
 	_, until := j.terms(time.Now())
 	over := w.over
-	if j.errand == nil {
+	if w.by.client != nil {
+		until = w.limit
+	} else if j.errand == nil {
 		over = j.call.over
 	}
-	one, r := newCopy(j.context(), j.r, until, over), j.r
+	one, r := newCopy(j.context(), j.r, w.s.d.inFull.Load(), until, over), j.r
 	if !j.leaves(&one.flight) {
 		j.ended()
 		*j = job{}
 		return false
 	}
 	w.expect()
-	a := [1]Answer{w.s.d.send(one, r)}
+	a := [1]Answer{w.s.d.send(w.client(), one, r, w.by.client == nil && !w.s.errands)}
 	return w.deliver(&one.io, a[:])
 }
 
@@ -509,7 +567,7 @@ func (w *worker) answer(ctx context.Context, i int, a Answer) {
 		if j.errand == nil {
 			defer j.ended()
 		}
-		a.Err, a.slot = d.foreign(ctx, j.r, a.Err), j.slot
+		a.Err, a.slot = d.foreign(w.client(), ctx, j.r, a.Err), j.slot
 		d.Gate("reply")
 		j.call.answers <- a // has room
 	}

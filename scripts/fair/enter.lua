@@ -32,6 +32,7 @@
 -- include token
 -- include linekeys
 -- include signs
+-- include fields
 local tombstone, tokens = KEYS[6], KEYS[7]
 local id, lease, term, wait = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
 local channels, how = ARGV[5], ARGV[6]
@@ -45,8 +46,7 @@ local reply, deadline, new
 -- The usual case under contention: a plain lock is another's, and others are in line. If their
 -- numbers tell that all are ours, and no sign of life has expired, then there is nothing to
 -- remove or to restore, nobody to wake, and it does not matter who they are.
-if wait and #holders == 2 and holders[1] ~= id and
-  holders[1]:find('^[^:]+:%-?%d+$') and holders[2]:find('^%d+$') then
+if wait and #holders == 2 and holders[1] ~= id and isHold(holders[1]) and holder(holders[1], holders[2]) then
   local n = redis.call('llen', queue)
   if n > 0 and redis.call('zcard', deadlines) == n and redis.call('zcard', alive) == n and
     not expired(alive, nowText) then
@@ -84,6 +84,10 @@ end
 
 local free = #holders == 0
 local ttl = free and -2 or redis.call('pttl', lock)
+local others = not free and refused(lock, ttl, nil, holders)
+if others and others.err then
+  return others -- no place in the line of what is no lock
+end
 
 local queued, apart
 deadline = nil
@@ -155,9 +159,9 @@ end
 tell(id, term, channels, how, ttl)
 
 if not free then
-  reply = refused(lock, wait and head ~= id and -1 or ttl, nil, holders)
-  reply[5] = rank
-  return told(reply)
+  others[2] = wait and head ~= id and -1 or ttl
+  others[5] = rank
+  return told(others)
 end
 local heard = headsSign()
 local ends = heard and lives(heard) or redis.call('zscore', deadlines, head)

@@ -14,13 +14,14 @@
 -- Replica  A demoted master, whose data may be old, refuses DEL and HDEL.
 
 -- include line
--- include hash
+-- include whole
 local id, term, channels, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local reply = foreign(redis.call('hgetall', lock))
+local _, reply = freeable(lock, false)
 if reply then
   return reply
 end
-reply = id == '' and redis.call('del', lock) or redis.call('hdel', lock, id)
+-- As lock/force_unlock.
+reply = id == '' and redis.call('del', lock) or redis.call('hdel', lock, names(id) and id or '')
 sweep('', term)
 tell('', term, channels, how)
 return told(reply)

@@ -6,10 +6,9 @@
 -- Caller   State, Watch
 -- Twice    Reads only.
 
--- include hash
+-- include whole
 local lock, queue = KEYS[1], KEYS[2]
-local fields = redis.call('hgetall', lock)
-local reply = foreign(fields)
+local fields, reply = all(lock)
 if reply then
   return reply
 end

@@ -25,7 +25,8 @@ local id, waiter, lease, term = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local channels, how = ARGV[5], ARGV[6]
 local holds = redis.call('hdel', lock, id) == 1
 local granted
-if holds and redis.call('lindex', queue, '0') == waiter and redis.call('exists', tombstone) == 0 then
+-- What others have put into the hash remains there: the waiter finds that it is no lock.
+if holds and redis.call('lindex', queue, '0') == waiter and redis.call('exists', tombstone, lock) == 0 then
   granted = drawToken(tokens, clock, digits)
   redis.call('lpop', queue)
   redis.call('zrem', deadlines, waiter)

@@ -12,15 +12,16 @@
 -- Replica  "Not there" must come from a master: see lock/release.
 
 -- include publish
--- include hash
+-- include whole
 local lock = KEYS[1]
 local id, channel, how = ARGV[1], ARGV[2], ARGV[3]
-local reply = foreign(redis.call('hgetall', lock))
+local _, reply = freeable(lock, false)
 if reply then
   return reply
 end
--- A demoted master, whose data may be old, refuses both.
-local freed = id == '' and redis.call('del', lock) or redis.call('hdel', lock, id)
+-- A demoted master, whose data may be old, refuses both. Only holds are ended: a caller may pass
+-- any text.
+local freed = id == '' and redis.call('del', lock) or redis.call('hdel', lock, names(id) and id or '')
 if freed == 0 then
   return 0
 end

@@ -14,11 +14,10 @@
 -- Caller   State, Watch, CurrentToken
 -- Twice    Reads only.
 
--- include hash
+-- include whole
 -- include listeners
 local lock, counter = KEYS[1], KEYS[2]
-local fields = redis.call('hgetall', lock)
-local reply = foreign(fields)
+local fields, reply = all(lock)
 if reply then
   return reply
 end

@@ -2,8 +2,8 @@
 --
 -- KEYS[1]  absent: it names keys, and uses none
 -- ARGV     for each command: how many words it has, and these
--- Reply    the numbers of those that are refused, from 1; nil if the server cannot tell (before
---          Redis 7.0)
+-- Reply    the numbers of those that are refused, from 1; negative if nobody has the command there;
+--          nil if the server cannot tell (before Redis 7.0)
 -- Caller   Check
 -- Twice    Changes nothing.
 
@@ -15,7 +15,9 @@ while at <= #ARGV do
   local n = tonumber(ARGV[at])
   number = number + 1
   local known, may = pcall(redis.acl_check_cmd, unpack(ARGV, at + 1, at + n))
-  if not known or not may then
+  if not known then
+    table.insert(refused, -number)
+  elseif not may then
     table.insert(refused, number)
   end
   at = at + n + 1

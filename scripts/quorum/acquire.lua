@@ -6,7 +6,7 @@
 -- KEYS[4]  tombstone of this hold
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
--- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
+-- and two keys and two arguments at the end, with a quarantine: see shared/admission.lua
 -- Reply    'count:µs'   granted: the stamp of the vote. count is the value that the counter got
 --                       by this grant
 --          {0, ms, id}  that hold has the vote, for ms more

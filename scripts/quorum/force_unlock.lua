@@ -1,14 +1,14 @@
--- quorum/force_unlock: take a node's vote back from the hold that has it, or only from a
--- given one.
+-- quorum/force_unlock: take a node's vote back from a hold.
 --
 -- KEYS[1]  record of the hold
--- ARGV[1]  hold id, or '' for any
--- ARGV[2]  time to keep a tombstone after the end of the lease, ms
--- ARGV[3]  prefix of tombstones
--- ARGV[4]  channel
--- ARGV[5]  'publish', 'spublish', 'both' or 'none'
--- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
+-- KEYS[2]  tombstone of the hold; absent without an id
+-- ARGV[1]  hold id, or '' to only ask for it
+-- ARGV[2]  time to keep the tombstone after the end of the lease, ms
+-- ARGV[3]  channel
+-- ARGV[4]  'publish', 'spublish', 'both' or 'none'
+-- and two keys and two arguments at the end, with a quarantine: see shared/admission.lua
 -- Reply    {1, id, token}  taken back; token 0: it was not (yet) a hold
+--          {2, id, 0}      without an id: that of the hold that has the vote, or had it last
 --          {0}             no vote (for that hold)
 -- Caller   ForceUnlock, ForceUnlockIf of a RedLock, on all nodes
 -- Twice    The second run finds nothing. If a first run is possible, the caller takes the
@@ -19,8 +19,8 @@
 -- include publish
 -- include admission
 -- include vote
-local record = KEYS[1]
-local id, keep, gone, channel, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local record, tombstone = KEYS[1], KEYS[2]
+local id, keep, channel, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local now = micros()
 local _, unfit = mayVote(now)
 if unfit then
@@ -28,15 +28,15 @@ if unfit then
 end
 local vote, held = voted(record, now)
 local last = vote[1]
-if not last or id ~= '' and last ~= id then
+if last ~= id then
   redis.call('hdel', record, '') -- a demoted master refuses: its data may be old
-  return {0}
+  return last and id == '' and {2, last, 0} or {0}
 end
 -- Also if its time is over: the clock that says so may be wrong, and be set right. The
 -- tombstone outlasts the lease, so that a late renewal does not bring the vote back.
 keep = math.max(left(vote, now), 0) + keep
 redis.call('del', record)
-redis.call('set', gone .. last, 1, 'px', keep)
+redis.call('set', tombstone, 1, 'px', keep)
 if not held then
   return {0}
 end

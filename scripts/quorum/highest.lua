@@ -3,6 +3,7 @@
 --
 -- KEYS[1]  highest counter of all locks
 -- KEYS[2]  hash: which process may vote; see shared/admission.lua
+-- KEYS[3]  since when another may not
 -- ARGV[1]  longest lease that the caller has heard of, ms
 -- Reply    {admitted, highest, now, longest, epoch, policy}
 --          admitted  0: it may not vote; 1: it may; 2: it may, and has not voted since

@@ -1,7 +1,7 @@
 -- quorum/inspect: a look at a node's vote.
 --
 -- KEYS[1]  record of the hold
--- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
+-- and two keys and two arguments at the end, with a quarantine: see shared/admission.lua
 -- Reply    see lock/inspect: {ms, token, -1, hold id, '1', 'exclusive'}, the hold that has
 --          the vote, and for how long; token 0: not (yet) a hold. A node does not know how
 --          often the owner has entered. {-2, 0, -1}: no hold has it

@@ -1,13 +1,14 @@
 -- quorum/quarantined: whether a node is in quarantine, for somebody who only looks.
 --
 -- KEYS[1]  hash: which process may vote; see shared/admission.lua
+-- KEYS[2]  since when another may not
 -- Reply    ''     it may vote
 --          epoch  it may not; see shared/admission.lua. '?' if nobody has asked it since it lost its admission
 -- Caller   Client.Check
 -- Twice    It reads only.
 
 local admitted = KEYS[1]
-local noted = redis.call('get', (admitted:gsub('rlock:red:admitted$', 'rlock:red:since')))
+local noted = redis.call('get', KEYS[2])
 local run = string.match(redis.call('info', 'server'), 'run_id:(%x+)') or error('INFO does not tell the run_id')
 if noted then
   return run .. '/' .. noted

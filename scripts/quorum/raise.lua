@@ -7,7 +7,7 @@
 -- ARGV[1]  hold id
 -- ARGV[2]  stamp of the node's vote
 -- ARGV[3]  token
--- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
+-- and two keys and two arguments at the end, with a quarantine: see shared/admission.lua
 -- Reply    1  the counter is at least the token
 --          0  the vote has ended
 -- Caller   Lock, TryLock of a RedLock, before the hold is returned

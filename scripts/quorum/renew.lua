@@ -7,7 +7,7 @@
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
 -- ARGV[3]  stamp of the vote that the client knows, or ''
--- and one key and two arguments at the end, with a quarantine: see shared/admission.lua
+-- and two keys and two arguments at the end, with a quarantine: see shared/admission.lua
 -- Reply    {1, µs, stamp}  continuous: the vote has lasted for µs, since that grant
 --          {2, µs, stamp}  fresh: it was granted anew, and counts from the next round on
 --          {0}             the hold was abandoned

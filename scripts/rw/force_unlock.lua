@@ -1,6 +1,8 @@
 -- rw/force_unlock: end the holds of one side, or only a given one.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
+-- KEYS[2], KEYS[3]  waiting readers, and readers that go before writers: see
+--          shared/turns.lua; absent if readers are preferred
 -- ARGV[1]  id of the hold to end, or '' for any
 -- ARGV[2]  side: 'read' or 'write'
 -- ARGV[3]  prefix of the timers' names
@@ -17,22 +19,19 @@
 -- this side. The read holds of a writer end with its write hold.
 
 -- include leave
--- include hash
-local lock = KEYS[1]
+-- include whole
+local lock, readers, admitted = KEYS[1], KEYS[2], KEYS[3]
 local id, side, timers, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local fields = redis.call('hgetall', lock)
-local reply = foreign(fields)
+local fields, reply = freeable(lock, true)
 if reply then
   return reply
 end
--- The fields of the hash that are no readers, though a caller may pass their names.
-local other = side == 'read' and (id == 'mode' or id:find(':write', 1, true))
-if id ~= '' and not other then
+if names(id) then -- a caller may pass any text
   local was = redis.call('hget', lock, side == 'read' and id or id .. ':write')
   if was and side == 'read' then
     return told(readerLeaves(lock, timers, id, was, channel, how))
   elseif was then
-    return told(writerLeaves(lock, timers, id, channel, how))
+    return told(writerLeaves(lock, readers, admitted, timers, id, channel, how))
   end
 end
 redis.call('hdel', lock, '') -- a demoted master refuses: its data may be old
@@ -46,7 +45,7 @@ for i = 1, #fields, 2 do
   end
 end
 if side == 'write' then
-  admit(timers)
+  admit(readers, admitted)
 end
 announce(how, channel, side == 'read' and '0' or '1')
 return told(1)

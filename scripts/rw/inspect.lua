@@ -9,11 +9,10 @@
 -- Twice    Reads only.
 
 -- include sides
--- include hash
+-- include whole
 -- include listeners
 local lock, timers = KEYS[1], ARGV[1]
-local fields = redis.call('hgetall', lock)
-local reply = foreign(fields)
+local fields, reply = all(lock)
 if reply then
   return reply
 end

@@ -1,17 +1,15 @@
--- rw/read_adopt: go on with a read hold of another client, under an id of one's own.
+-- rw/read_adopt: go on with a detached read hold, under an id of one's own.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
--- KEYS[2]  tombstone of the read hold: see shared/adoption.lua
--- KEYS[3]  tombstone of the new one
--- KEYS[4]  timer of the first entry of the hold
+-- KEYS[2]  tombstone of the detached hold: see shared/adoption.lua
+-- KEYS[3]  tombstone of the new id
+-- KEYS[4]  timer of the first entry of the detached hold
 -- KEYS[5]  timer of the first entry of the new one
 -- ARGV[1]  new id
--- ARGV[2]  id of the hold
--- ARGV[3]  lease, ms; see shared/adoption.lua
+-- ARGV[2]  secret
+-- ARGV[3]  lease, ms
 -- ARGV[4]  time to keep the tombstone, ms
--- ARGV[5]  channel on which the holder listens
--- ARGV[6]  'publish', 'spublish', 'both' or 'none'
--- ARGV[7]  prefix of the timers' names
+-- ARGV[5]  prefix of the timers' names
 -- Reply    as lock/adopt; and
 --          {-7, 0}  the owner writes too
 -- Caller   Adopt
@@ -22,43 +20,38 @@
 -- include quarantine when served
 -- include ttl
 -- include sides
--- include publish
 -- include adoption
-local lock, tombstone, own, first, timer1 = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local id, old, lease, keep, channel, how, timers = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
-local mark = redis.call('get', own)
-if mark and mark ~= BEGUN then
+-- include hash
+local lock, tombstone, own, timer1 = KEYS[1], KEYS[2], KEYS[3], KEYS[5]
+local id, secret, lease, keep, timers = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+if redis.call('exists', own) == 1 then
   return {-1, 0}
 end
 redis.call('hdel', lock, '')
-local rest
-if redis.call('hexists', lock, id) == 1 and redis.call('pttl', timer1) > 0 then
-  rest = mark and 0 or leftFor(tombstone, id)
-else
-  local entries, ms = redis.call('hget', lock, old), redis.call('pttl', first)
-  if not entries or ms <= 0 then
-    return {0, -absent(lock, old)}
-  elseif redis.call('hget', lock, 'mode') ~= 'read' then
-    return {-7, 0}
-  end
-  redis.call('hset', lock, id, '1')
-  redis.call('hdel', lock, old)
-  for i = tonumber(entries) or 1, 1, -1 do
-    drop(timers, old, i)
-  end
-  rest = bury(tombstone, id, ms, entries, keep)
-  redis.call('set', timer1, 1, 'px', rest + lease)
-  if rest > 0 then
-    announce(how, channel, '1')
-  end
+local reply = foreignAt(lock)
+if reply then
+  return reply
 end
-if rest == 0 and not mark then
-  redis.call('pexpire', timer1, lease)
+local by, token = offered(tombstone, id, secret)
+local entries = by and redis.call('hget', lock, by)
+-- KEYS[4], unless an adoption was given up: then the hold has the id of that.
+local rest = entries and left(lock, timer(timers, by, 1)) or 0
+if rest <= 0 then
+  return {0, -absent(lock, by or '')}
+elseif redis.call('hget', lock, 'mode') ~= 'read' then
+  return {-7, 0}
+elseif by ~= id then
+  redis.call('hset', lock, id, '1')
+  redis.call('hdel', lock, by)
+  for i = tonumber(entries), 1, -1 do
+    drop(timers, by, i)
+  end
+  redis.call('set', timer1, 1, 'px', lease)
   if redis.call('hlen', lock) == 2 then -- it reads alone; otherwise the timers tell
     redis.call('pexpire', lock, lease)
   end
-  begins(own, keep)
+  take(tombstone, id, rest, keep)
 end
-lengthen(timer1, rest + lease)
-lengthen(lock, rest + lease)
-return told({1, rest})
+lengthen(timer1, lease)
+lengthen(lock, lease)
+return {1, 0, token}

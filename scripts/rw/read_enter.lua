@@ -71,8 +71,12 @@ elseif outer ~= '' then
 elseif mode ~= 'read' and redis.call('exists', lock) == 1 then
   -- Held by a writer, or as a lock of another type.
   return refuse(refused(lock, redis.call('pttl', lock)))
-elseif writers then
-  local ms = early()
+else
+  local reply = mode and foreignAt(lock)
+  if reply then
+    return reply
+  end
+  local ms = writers and early() or 0
   if ms > 0 then
     return refuse({0, ms, '', 0})
   end

@@ -42,8 +42,9 @@ end
 -- taken returns the reply if others keep it out, else false.
 local function taken()
   if redis.call('exists', lock) == 1 then
-    if redis.call('hget', lock, 'mode') ~= 'read' then
-      return refused(lock, redis.call('pttl', lock))
+    local left = redis.call('pttl', lock)
+    if left < 0 or redis.call('hget', lock, 'mode') ~= 'read' then
+      return refused(lock, left)
     end
     -- The hash may outlive its readers, if Java clients renew it or there are many.
     local ms, seen = alive(lock, timers)
@@ -51,10 +52,6 @@ local function taken()
       return refused(lock, math.max(ms, 1), function(reader, count)
         return rest(lock, timers, reader, count) > 0
       end)
-    end
-    local reply = foreign(redis.call('hgetall', lock)) -- it is about to be deleted
-    if reply then
-      return reply
     end
   end
   local ms = admitted and aliveFor(admitted) or 0
@@ -72,7 +69,6 @@ end
 
 local token = drawToken(clock, micros())
 if not mine then
-  redis.call('unlink', lock) -- dead readers
   redis.call('hset', lock, 'mode', 'write', writer, 1)
 end
 lengthen(lock, lease)

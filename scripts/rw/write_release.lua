@@ -2,6 +2,8 @@
 -- goes on.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
+-- KEYS[2], KEYS[3]  waiting readers, and readers that go before writers: see
+--          shared/turns.lua; absent if readers are preferred, or entries remain
 -- ARGV[1]  hold id
 -- ARGV[2]  entries that remain; 0 ends the hold
 -- ARGV[3]  prefix of the timers' names
@@ -18,14 +20,14 @@
 -- Replica  "No such hold" must come from a master: see lock/release.
 
 -- include leave
-local lock = KEYS[1]
+local lock, readers, admitted = KEYS[1], KEYS[2], KEYS[3]
 local id, entries, timers, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local writer = id .. ':write'
 if redis.call('hexists', lock, writer) == 0 then
   return absent(lock, id)
 end
 if entries == '0' then
-  return told(writerLeaves(lock, timers, id, channel, how))
+  return told(writerLeaves(lock, readers, admitted, timers, id, channel, how))
 end
 redis.call('hdel', lock, '')
 redis.call('hset', lock, writer, entries)

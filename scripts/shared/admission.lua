@@ -5,10 +5,9 @@
 -- Defines  ADMITTED, UNFIT_SINCE, admission(now), mayVote(now)
 -- include time
 
--- It is by prefix: ADMITTED is the last key of a request that has to do with it, and UNFIT_SINCE
--- is beside it.
-local ADMITTED = KEYS[#KEYS]
-local UNFIT_SINCE, guarded = ADMITTED:gsub('rlock:red:admitted$', 'rlock:red:since')
+-- It is by prefix: these are the last keys of a request that has to do with it.
+local ADMITTED, UNFIT_SINCE = KEYS[#KEYS - 1], KEYS[#KEYS]
+local guarded = UNFIT_SINCE:find('rlock:red:since$')
 
 -- admission returns the server's epoch, and whether it may vote. An epoch begins each time
 -- that the server loses its admission; clients count the quarantine from there.
@@ -25,13 +24,13 @@ end
 
 -- mayVote returns the value at which the counters of this server begin, or nil and the
 -- reply to a request that must not run. A request of a client with a quarantine has
--- ADMITTED as its last key. Its last two arguments are the times, in µs of this server,
+-- ADMITTED and UNFIT_SINCE as its last keys. Its last two arguments are the times, in µs of this server,
 -- between which it may run. Outside them the clock has jumped, or this is a late copy.
 -- Without now, the time is read only if it matters.
 --   {-3, now, epoch}  the server may not vote
 --   {-4, now}         now is outside those times
 local function mayVote(now)
-  if guarded == 0 then
+  if not guarded then
     return 0
   end
   now = now or micros()

@@ -1,50 +1,38 @@
--- hash: who holds a lock, read from its hash, and whether it is the hash of a lock. The
--- hash has a field for each holder, "<client>:<number>" and perhaps more after another
--- colon; its value is a count. A read-write lock also has the field mode. A group of
--- values that Redisson locks under one name has three fields for each value: its
--- hash in base64 -> holder, and "<hash>:<holder>:expire_time" and
--- "<hash>:<holder>:lock_count" -> numbers. Redis itself refuses a key of another type,
--- with WRONGTYPE.
+-- hash: who holds a lock, read from its hash, and whether it is the hash of a lock. What fields
+-- that has is in fields.lua. A hash that has any other, or that no lock has, is data of somebody:
+-- it is reported, and not changed. Redis itself refuses a key of another type, with WRONGTYPE.
+--
+-- Of a hash with more than FEW fields, which is a read-write lock, a group or data, scripts read a
+-- sample. So data is found without a walk over all of it. A few fields of data among many readers
+-- may not be found; they are left alone. A script that deletes the hash reads all of it before: see
+-- whole.lua.
 --
 -- Defines  foreign(fields), some(lock), has(lock, fields, id), foreignAt(lock),
 --          refused(lock, rest, lives, fields), plainly(fields),
 --          report(fields, ttl, token, waiters). fields is a list of fields and values,
 --          as HGETALL returns it
+-- include fields
 
--- The length of the hash of a value in a group, and the form of Redisson's hold ids.
-local HASHED = 22
-local THEIRS = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
-
-local function hashes(text)
-  return #text == HASHED and not text:find('[^%w+/]')
-end
-
--- member parses a field that a value in a group has beside its hash. It returns the
--- holder and the kind of the field.
-local function member(field)
-  local hash, holder, what = field:match('^([^:]+):(.+):(%l+_%l+)$')
-  if hash and hashes(hash) and (what == 'expire_time' or what == 'lock_count') then
-    return holder, what
-  end
-end
-
--- holder is the holder that a field of a lock hash is about; nil: it is no such field.
-local function holder(field, value)
-  if hashes(field) then
-    return value:match(THEIRS)
-  elseif value:find('^%d+$') and (field:find(':%-?%d+$') or field:find(':%-?%d+:')) then
-    return member(field) or field:match('^(.*):write$') or field
-  end
-end
-
--- foreign is the reply if the fields are not those of a lock: the key is in use for
--- something else, and is not changed.
-local function foreign(fields)
+-- foreign is the reply if the fields are not those of a lock. mode is that of a hash of which
+-- they are a sample.
+local function foreign(fields, mode)
+  local plain, grouped, held = 0, false, #fields == 0
   for i = 1, #fields, 2 do
     local field, value = fields[i], fields[i + 1]
-    if not holder(field, value) and not (field == 'mode' and (value == 'read' or value == 'write')) then
-      return redis.error_reply('FOREIGN a hash with other data')
+    if isMode(field, value) then
+      mode = value
+    elseif holder(field, value) then
+      held = true
+      local ofGroup = hashes(field) or member(field)
+      grouped, plain = grouped or ofGroup, plain + (ofGroup and 0 or 1)
+    else
+      held = false
+      break
     end
+  end
+  -- Only a lock that is held has a hash. It has one hold, or those of a read-write lock, or those of a group.
+  if not held or plain > 1 and not mode or grouped and (mode or plain > 0) then
+    return redis.error_reply('FOREIGN a hash with other data')
   end
 end
 
@@ -74,14 +62,27 @@ local function has(lock, fields, id)
   return false
 end
 
--- foreignAt is foreign for the hash at a key. Only a read-write lock has more than FEW
--- fields.
-local function foreignAt(lock)
-  local fields = some(lock)
-  if isSample(fields) then
-    return foreign({'mode', redis.call('hget', lock, 'mode') or ''})
+-- judged is foreign for what some(lock) has returned. It also returns the mode of a hash with more
+-- fields than that.
+local function judged(lock, fields)
+  if not isSample(fields) then
+    return foreign(fields)
   end
-  return foreign(fields)
+  local mode = redis.call('hget', lock, 'mode')
+  if mode and not isMode('mode', mode) then
+    return foreign({'mode', mode})
+  end
+  return foreign(fields, mode), mode
+end
+
+-- foreignAt is foreign for the hash at a key.
+local function foreignAt(lock)
+  return (judged(lock, some(lock)))
+end
+
+-- sided is the reply of a type without sides about the lock of one that has them.
+local function sided()
+  return redis.error_reply('FOREIGN it is a read-write lock')
 end
 
 -- refused is the reply to an acquire that finds the lock held by others: {0, rest, one of
@@ -90,15 +91,11 @@ end
 -- caller has it. Of a large group, a sample has to do.
 local function refused(lock, rest, lives, fields)
   fields = fields or some(lock)
-  if isSample(fields) then
-    local mode = redis.call('hget', lock, 'mode')
-    if mode then
-      return foreign({'mode', mode}) or {0, rest, '', redis.call('hlen', lock) - 1}
-    end
-  end
-  local reply = foreign(fields)
+  local reply, mode = judged(lock, fields)
   if reply then
     return reply
+  elseif mode then
+    return {0, rest, '', redis.call('hlen', lock) - 1}
   end
   local first, seen, others = '', {}, 0
   for i = 1, #fields, 2 do
@@ -142,7 +139,7 @@ local function report(fields, ttl, token, waiters)
   local holders = plainly(fields)
   for i = 1, #holders, 2 do
     if holders[i] == 'mode' then
-      return redis.error_reply('FOREIGN it is a read-write lock')
+      return sided()
     end
     table.insert(reply, holders[i])
     table.insert(reply, holders[i + 1])

@@ -1,7 +1,7 @@
 -- leave: how a reader and a writer leave a read-write lock.
 --
 -- Defines  readerLeaves(lock, timers, id, count, channel, how),
---          writerLeaves(lock, timers, id, channel, how): both return the reply 1
+--          writerLeaves(lock, readers, admitted, timers, id, channel, how): both return the reply 1
 -- include publish
 -- include sides
 -- include turns
@@ -11,7 +11,7 @@
 -- all are dead. Of very many dead ones it removes a part; the next caller goes on.
 local function settle(lock, timers)
   if redis.call('hlen', lock) <= 1 then
-    redis.call('del', lock)
+    redis.call('hdel', lock, 'mode') -- the only field, or that is no lock's
     return true
   end
   if redis.call('hget', lock, 'mode') == 'write' then
@@ -23,9 +23,6 @@ local function settle(lock, timers)
       shorten(lock, ms)
     end
     return false
-  end
-  if seen then
-    redis.call('unlink', lock)
   end
   return true
 end
@@ -44,9 +41,9 @@ end
 
 -- writerLeaves ends a write hold. If its owner still reads, waiting readers can enter too.
 -- They are woken, which Redisson does not do.
-local function writerLeaves(lock, timers, id, channel, how)
+local function writerLeaves(lock, readers, admitted, timers, id, channel, how)
   redis.call('hdel', lock, id .. ':write')
-  admit(timers)
+  admit(readers, admitted)
   if redis.call('hlen', lock) > 1 then
     redis.call('hset', lock, 'mode', 'read')
   end

@@ -7,6 +7,7 @@
 -- Defines  timer(timers, reader, i), writing(field), drop(timers, id, i), left(lock, key),
 --          rest(lock, timers, reader, count, all), alive(lock, timers),
 --          shorten(lock, ms), absent(lock, id). timers is the prefix of the timers' names
+-- include fields
 
 local function timer(timers, reader, i)
   return timers .. reader .. ':rwlock_timeout:' .. i
@@ -61,22 +62,27 @@ local function rest(lock, timers, reader, count, all)
 end
 
 -- alive returns how long the readers live, 0 if no live one was found, and whether all were
--- checked: then the time is that of the longest. It removes the dead ones that it finds.
+-- checked: then the time is that of the longest. It removes the dead ones that it finds, and the hash with
+-- the last. One without a TTL, or with anything that is no reader, is not changed, and counts as not checked.
 -- Of many readers it checks a random few first, and stops at a live one. The more readers
 -- are dead, the sooner they are found.
 local function alive(lock, timers)
   local all = redis.call('hlen', lock) <= FEW_READERS
   local longest, seen, dead = 0, all, {}
+  local readers, data = 0, false
 
   local function look(fields)
     for i = 1, #fields, 2 do
-      if fields[i] ~= 'mode' then
-        local ms, known = rest(lock, timers, fields[i], fields[i + 1], all)
+      local field, value = fields[i], fields[i + 1]
+      if not isMode(field, value) then
+        readers = readers + 1
+        data = data or not tonumber(value) or not holder(field, value)
+        local ms, known = rest(lock, timers, field, value, all)
         longest, seen = math.max(longest, ms), seen and known
         if ms > 0 and not all then
           return
-        elseif ms <= 0 and tonumber(fields[i + 1]) then
-          dead[#dead + 1] = fields[i] -- a field without a count is not a reader
+        elseif ms <= 0 then
+          dead[#dead + 1] = field
         end
       end
       if #dead == 2 * FEW_READERS then
@@ -96,8 +102,13 @@ local function alive(lock, timers)
       look(page[2])
     end
   end
-  if #dead > 0 then
+  if data or readers == 0 or #dead > 0 and redis.call('pttl', lock) < 0 then
+    return longest, false
+  elseif #dead > 0 then
     redis.call('hdel', lock, unpack(dead))
+    if redis.call('hlen', lock) == 1 then
+      redis.call('hdel', lock, 'mode')
+    end
   end
   return longest, seen
 end

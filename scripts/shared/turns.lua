@@ -8,7 +8,7 @@
 -- the round is then another one than that in which they were refused.
 --
 -- Defines  aliveFor(zset), await(zset, id, ms), round(admitted),
---          come(readers, admitted, id), admit(timers). timers is {N}:
+--          come(readers, admitted, id), admit(readers, admitted)
 -- include time
 -- include ttl
 
@@ -51,12 +51,10 @@ local function come(readers, admitted, id)
   return true
 end
 
--- admit lets the waiting readers go before the next writer. It runs after other writes, so
--- it must not fail while the keys move to another node: then the readers wait for one more
--- writer.
-local function admit(timers)
-  local readers, admitted = timers .. 'rlock:readers', timers .. 'rlock:admitted'
-  if redis.pcall('exists', readers) ~= 1 then
+-- admit lets the waiting readers, if the lock has them, go before the next writer. It runs after
+-- other writes, so it must not fail: then the readers wait for one more writer.
+local function admit(readers, admitted)
+  if not readers or redis.pcall('exists', readers) ~= 1 then
     return
   end
   local ms = redis.pcall('pttl', readers)

@@ -3,13 +3,16 @@ package adoption
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/handle"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/protocol"
 )
 
 // eachType runs a scenario with each type, on each kind of server.
@@ -27,34 +30,31 @@ func name(t *testing.T) string { return strings.ReplaceAll(t.Name(), "/", ":") }
 func TestAnotherClientGoesOnWithAHold(t *testing.T) {
 	t.Parallel()
 	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Type) {
-		opts := []rlock.Option{patient}
-		if k.Name == "SpinLock" {
-			opts = []rlock.Option{rlock.WithWatchdogLease(locktest.Ample(6 * time.Second))} // it hears by looking, each third of that
-		}
-		a, c := b.NewClient(t, opts...), b.NewClient(t)
+		a, c := b.NewClient(t, patient), b.NewClient(t)
 		first := locktest.MustLock(t, k.Open(a, name(t)))
-		ctx := first.Context(bg)
-		handle := handleOf(t, first)
-		if again := handleOf(t, first); again != handle {
-			t.Error("two handles differ")
-		}
+		handle := detach(t, first)
 		if !regexp.MustCompile(`^[A-Za-z0-9_-]+$`).MatchString(handle) {
 			t.Errorf("%q may not be a part of a URL", handle)
 		}
-		second := adopt(t, c, handle)
-		if err := context.Cause(ctx); !errors.Is(err, rlock.ErrAdopted) {
-			t.Errorf("the context has ended with %v", err)
+		locktest.WantErr(t, first.Err(), rlock.ErrUnlocked)
+		locktest.WantErr(t, first.Unlock(bg), rlock.ErrUnlocked)
+		if _, err := first.Detach(bg); !errors.Is(err, rlock.ErrUnlocked) {
+			t.Errorf("the second Detach: %v", err)
 		}
-		wasAdopted(t, first)
+		locktest.MustBeHeld(t, k.Blocker(c, name(t)))
+		a.Close() // its process ends
+		second := adopt(t, c, handle, rlock.WithWait(0))
 		if second.Token() != first.Token() || second.HoldID() == first.HoldID() || !strings.HasPrefix(strings.Replace(second.HoldID(), ":-", ":", 1), c.ID()+":") {
 			t.Errorf("%s with token %d was adopted as %s with %d", first.HoldID(), first.Token(), second.HoldID(), second.Token())
 		}
+		a = b.NewClient(t)
 		locktest.MustBeHeld(t, k.Blocker(a, name(t)))
 		s, err := k.Open(a, name(t)).State(bg)
 		if err != nil || len(s.Holders) != 1 || locktest.Unnamed(s.Holders)[0] != (rlock.Holder{HoldID: second.HoldID(), Count: 1, Shared: k.Shared}) {
 			t.Errorf("the state is %+v, %v", s, err)
 		}
 		stale(t, a, handle)
+		stale(t, c, handle)
 		// It is a lease as any other: it re-enters, is renewed and freed.
 		inside := locktest.MustLockCtx(t, second.Context(bg), k.Open(c, name(t)))
 		if inside.HoldID() != second.HoldID() {
@@ -78,29 +78,86 @@ func TestAnotherClientGoesOnWithAHold(t *testing.T) {
 	})
 }
 
-// Who detaches has left: nothing is waited for, though nothing else would tell before the lease is
-// over.
-func TestADetachedHoldIsAdoptedAtOnce(t *testing.T) {
+// A detached hold is lengthened by its handle, which stays as it is.
+func TestADetachedHoldIsExtended(t *testing.T) {
 	t.Parallel()
 	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Type) {
-		a, c := b.NewClient(t, patient), b.NewClient(t)
-		first := locktest.MustLock(t, k.Open(a, name(t)))
+		a, c := b.NewClient(t), b.NewClient(t)
+		l := k.Open(c, name(t))
+		first := locktest.MustLock(t, k.Open(a, name(t)), rlock.WithLease(time.Minute))
 		handle := detach(t, first)
-		locktest.WantErr(t, first.Err(), rlock.ErrUnlocked)
-		locktest.WantErr(t, first.Unlock(bg), rlock.ErrUnlocked)
-		if _, err := first.Detach(bg); !errors.Is(err, rlock.ErrUnlocked) {
-			t.Errorf("the second Detach: %v", err)
+		wantRest(t, l, time.Minute)
+		for _, d := range []time.Duration{long, time.Second} { // it is never shortened
+			if err := c.Extend(bg, handle, d); err != nil {
+				t.Fatal(err)
+			}
+			wantRest(t, l, long)
 		}
-		locktest.MustBeHeld(t, k.Blocker(a, name(t)))
-		a.Close() // its process ends
-		second := adopt(t, c, handle, rlock.WithWait(0))
-		if second.Token() != first.Token() {
-			t.Error("another token")
+		if s, err := l.State(bg); err != nil || s.Holders[0].HoldID != first.HoldID() {
+			t.Errorf("%+v, %v", s, err)
 		}
-		stale(t, c, handle)
-		locktest.MustUnlock(t, second)
+		second := adopt(t, c, handle)
+		stale(t, a, handle)
+		// The next owner's handle is another one.
+		again := detach(t, second)
+		stale(t, a, handle)
+		if err := a.Extend(bg, again, time.Hour); err != nil {
+			t.Error(err)
+		}
+		wantRest(t, l, time.Hour)
+		locktest.MustUnlock(t, adopt(t, a, again))
+		stale(t, c, again)
 		locktest.MustBeFree(t, k.Blocker(c, name(t)))
 	})
+}
+
+// A detached hold is ended by its handle, once.
+func TestADetachedHoldIsUnlocked(t *testing.T) {
+	t.Parallel()
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Type) {
+		a, c := b.NewClient(t), b.NewClient(t)
+		handle := detach(t, locktest.MustLock(t, k.Open(a, name(t)), rlock.WithLease(long)))
+		next := make(chan *rlock.Lease, 1)
+		go func() { // it waits for a message, or minutes
+			l, err := k.Blocker(c, name(t)).Lock(bg)
+			if err != nil {
+				t.Error(err)
+			}
+			next <- l
+		}()
+		locktest.Eventually(t, "it waits", func() bool {
+			s, err := k.Open(a, name(t)).State(bg)
+			return err == nil && s.Waiters > 0 || k.Name == "SpinLock" // which waits unseen
+		})
+		if err := c.Unlock(bg, handle); err != nil {
+			t.Fatal(err)
+		}
+		lease := <-next
+		stale(t, a, handle)
+		if err := lease.Err(); err != nil {
+			t.Error(err)
+		}
+		locktest.MustUnlock(t, lease)
+		stale(t, a, handle)
+	})
+}
+
+// The offer of a hold is there as long as the hold.
+func TestAHandleIsGoodAsLongAsTheHold(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	a, c := b.NewClient(t), b.NewClient(t)
+	for _, k := range locktest.Types {
+		if strings.HasPrefix(adopts(k), "queue/") {
+			continue // its leases follow the clock of the server, which does not move with the TTLs here
+		}
+		handle := detach(t, locktest.MustLock(t, k.Open(a, k.Name), rlock.WithLease(2*time.Minute)))
+		if err := c.Extend(bg, handle, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		b.Mini.FastForward(59 * time.Minute)
+		locktest.MustUnlock(t, adopt(t, c, handle))
+	}
 }
 
 // While others stand by, or wait in a queue in Redis, a Detach does not release to them.
@@ -139,31 +196,19 @@ func TestDetachWhileOthersWait(t *testing.T) {
 	})
 }
 
-// All entries become one, and each lease of the owner before ends.
-func TestAllEntriesAreAdopted(t *testing.T) {
+func TestOneOfTwoEntriesIsNotDetached(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for _, k := range locktest.Types {
-			if k.Name == "SpinLock" {
-				continue // it does not listen: see TestAnotherClientGoesOnWithAHold
-			}
 			t.Run(k.Name, func(t *testing.T) {
-				a, c := b.NewClient(t, patient), b.NewClient(t)
+				a := b.NewClient(t, patient)
 				first := locktest.MustLock(t, k.Open(a, name(t)))
 				again := locktest.MustLockCtx(t, first.Context(bg), k.Open(a, name(t)))
 				if _, err := again.Detach(bg); !errors.Is(err, rlock.ErrInvalidArgument) {
 					t.Errorf("Detach of two entries: %v", err)
 				}
-				second := adopt(t, c, handleOf(t, again))
-				if _, err := k.Open(a, name(t)).TryLock(first.Context(bg)); !errors.Is(err, rlock.ErrAdopted) {
-					t.Errorf("entered again: %v", err)
-				}
-				wasAdopted(t, again)
-				wasAdopted(t, first)
-				if s, _ := k.Open(a, name(t)).State(bg); len(s.Holders) != 1 || s.Holders[0].Count != 1 {
-					t.Errorf("the state is %+v", s)
-				}
-				locktest.MustUnlock(t, second)
+				locktest.MustUnlock(t, again)
+				locktest.MustUnlock(t, adopt(t, a, detach(t, first)))
 				locktest.MustBeFree(t, k.Blocker(a, name(t)))
 			})
 		}
@@ -179,15 +224,16 @@ func TestAnOwnerOfBothSidesIsNotAdopted(t *testing.T) {
 		for _, sides := range [][2]rlock.Locker{{plain.Writer, plain.Reader}, {fair.Writer, fair.Reader}} {
 			writes := locktest.MustLock(t, sides[0])
 			reads := locktest.MustLockCtx(t, writes.Context(bg), sides[1])
-			stale(t, c, handleOf(t, writes))
-			stale(t, c, handleOf(t, reads))
-			if writes.Err() != nil || reads.Err() != nil {
-				t.Error(writes.Err(), reads.Err())
+			handle := detach(t, writes)
+			if _, err := c.Adopt(bg, handle); !errors.Is(err, rlock.ErrNotAcquired) {
+				t.Error(err)
+			}
+			if err := reads.Err(); err != nil {
+				t.Error(err)
 			}
 			locktest.MustUnlock(t, reads)
-			second := adopt(t, c, handleOf(t, writes))
-			wasAdopted(t, writes)
-			locktest.MustUnlock(t, second)
+			locktest.MustUnlock(t, adopt(t, c, handle))
+			locktest.MustBeFree(t, sides[0], sides[1])
 		}
 	})
 }
@@ -199,8 +245,7 @@ func TestOneReaderOfMany(t *testing.T) {
 		a, c := b.NewClient(t, patient), b.NewClient(t)
 		for _, l := range []rlock.ReadLock{a.NewReadWriteLock("a").Reader, a.NewFairReadWriteLock("b").Reader} {
 			first, other := locktest.MustLock(t, l), locktest.MustLock(t, l)
-			second := adopt(t, c, handleOf(t, first))
-			wasAdopted(t, first)
+			second := adopt(t, c, detach(t, first))
 			if s, err := l.State(bg); err != nil || len(s.Holders) != 2 {
 				t.Errorf("the state is %+v, %v", s, err)
 			}
@@ -210,47 +255,15 @@ func TestOneReaderOfMany(t *testing.T) {
 	})
 }
 
-// A hold with a handle never has a next owner under the same id.
-func TestAHoldWithAHandleIsNotHandedOver(t *testing.T) {
-	t.Parallel()
-	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		c := b.NewClient(t)
-		l := c.NewLock("a")
-		first := locktest.MustLock(t, l)
-		handle := handleOf(t, first)
-		got := make(chan *rlock.Lease, 1)
-		go func() {
-			lease, err := l.Lock(bg)
-			if err != nil {
-				t.Error(err)
-			}
-			got <- lease
-		}()
-		locktest.Eventually(t, "it waits", func() bool { return locktest.Waiters(t, l) == 1 })
-		locktest.MustUnlock(t, first)
-		next := <-got
-		if next.HoldID() == first.HoldID() {
-			t.Fatal("the next owner has the same id")
-		}
-		stale(t, c, handle)
-		if err := next.Err(); err != nil {
-			t.Error(err)
-		}
-		locktest.MustUnlock(t, next)
-	})
-}
-
 func TestAHoldThatHasEndedIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Type) {
 		a, c := b.NewClient(t), b.NewClient(t)
-		first := locktest.MustLock(t, k.Open(a, name(t)))
-		handle := handleOf(t, first)
-		locktest.MustUnlock(t, first)
-		stale(t, c, handle)
-		if _, err := first.Handle(); !errors.Is(err, rlock.ErrUnlocked) {
-			t.Errorf("a handle of a lease that has ended: %v", err)
+		handle := detach(t, locktest.MustLock(t, k.Open(a, name(t))))
+		if done, err := k.Open(c, name(t)).ForceUnlock(bg); err != nil || !done {
+			t.Fatal(done, err)
 		}
+		stale(t, c, handle)
 		next := locktest.MustLock(t, k.Open(c, name(t)))
 		before, _ := k.Open(c, name(t)).State(bg)
 		stale(t, a, handle)
@@ -263,7 +276,7 @@ func TestAHoldThatHasEndedIsNotAdopted(t *testing.T) {
 		locktest.MustUnlock(t, next)
 		// One whose lease is over.
 		short := locktest.MustLock(t, k.Open(a, name(t)), rlock.WithLease(50*time.Millisecond))
-		late, err := short.Handle()
+		late, err := short.Detach(bg)
 		if err != nil {
 			return // a very busy machine
 		}
@@ -275,27 +288,61 @@ func TestAHoldThatHasEndedIsNotAdopted(t *testing.T) {
 	})
 }
 
+// What is printed of a lock, or can be read in Redis, is not enough to make a handle.
+func TestAHandleCannotBeMadeUp(t *testing.T) {
+	t.Parallel()
+	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Type) {
+		a, c, rdb := b.NewClient(t), b.NewClient(t), b.Client(t)
+		l := k.Open(c, name(t))
+		other, err := handle.Parse(detach(t, locktest.MustLock(t, k.Open(a, name(t)+":other"))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		running := locktest.MustLock(t, k.Open(a, name(t)))
+		made := handle.Handle{Kind: other.Kind, HoldID: running.HoldID(), Name: running.Name()}
+		for _, made.Secret = range []protocol.Secret{{}, other.Secret} {
+			stale(t, c, made.String())
+		}
+		text := detach(t, running)
+		of, err := handle.Parse(text)
+		if err != nil || of.Kind != made.Kind || of.HoldID != made.HoldID || of.Name != made.Name || of.Secret == made.Secret {
+			t.Fatalf("%+v, %v; made up: %+v", of, err, made)
+		}
+		var offer string
+		for _, key := range locktest.Keys(t, rdb) {
+			if strings.Contains(key, of.HoldID) && locktest.Tombstones([]string{key}) == 1 {
+				offer = rdb.Get(bg, key).Val()
+			}
+		}
+		if len(strings.Fields(offer)) != 5 || strings.Contains(offer, string(of.Secret[:])) || strings.Contains(offer, fmt.Sprintf("%x", of.Secret)) {
+			t.Fatalf("the offer is %q", offer)
+		}
+		before, _ := l.State(bg)
+		for _, secret := range []string{"", strings.Fields(offer)[1], strings.Fields(offer)[1][20:], offer} {
+			made.Secret = protocol.Secret{}
+			copy(made.Secret[:], secret)
+			stale(t, c, made.String())
+		}
+		after, err := l.State(bg)
+		if err != nil || after.TTL > before.TTL || after.Holders[0].HoldID != of.HoldID {
+			t.Errorf("%+v, %v; before %+v", after, err, before)
+		}
+		locktest.MustUnlock(t, adopt(t, c, text))
+	})
+}
+
 func TestOfManyWhoAdoptOneSucceeds(t *testing.T) {
 	t.Parallel()
 	eachType(t, func(t *testing.T, b *locktest.Backend, k locktest.Type) {
-		opts := []rlock.Option{patient}
-		if k.Name == "SpinLock" {
-			opts = []rlock.Option{rlock.WithWatchdogLease(locktest.Ample(6 * time.Second))}
-		}
-		a := b.NewClient(t, opts...)
-		first := locktest.MustLock(t, k.Open(a, name(t)))
-		handle := handleOf(t, first)
+		a := b.NewClient(t, patient)
+		handle := detach(t, locktest.MustLock(t, k.Open(a, name(t))))
 		got := make(chan *rlock.Lease, 4)
 		for range cap(got) {
 			c := b.NewClient(t)
 			go func() {
 				l, err := c.Adopt(bg, handle)
-				if err != nil {
-					if !errors.Is(err, rlock.ErrNotAcquired) {
-						t.Error(err)
-					}
-					got <- nil
-					return
+				if err != nil && !errors.Is(err, rlock.ErrNotAcquired) {
+					t.Error(err)
 				}
 				got <- l
 			}()
@@ -311,44 +358,8 @@ func TestOfManyWhoAdoptOneSucceeds(t *testing.T) {
 		if second == nil {
 			t.Fatal("nobody has adopted it")
 		}
-		wasAdopted(t, first)
 		locktest.MustUnlock(t, second)
 		locktest.MustBeFree(t, k.Blocker(a, name(t)))
-	})
-}
-
-// Adopt and Unlock at once: one of both has the hold in the end.
-func TestAdoptWhileItsHolderUnlocks(t *testing.T) {
-	t.Parallel()
-	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		for _, k := range locktest.Types {
-			t.Run(k.Name, func(t *testing.T) {
-				a, c := b.NewClient(t), b.NewClient(t)
-				adopted, unlocked := 0, 0
-				for range 15 {
-					first := locktest.MustLock(t, k.Open(a, name(t)))
-					handle := handleOf(t, first)
-					result := make(chan error, 1)
-					go func() { result <- first.Unlock(bg) }()
-					second, err := c.Adopt(bg, handle)
-					unlock := <-result
-					switch {
-					case err == nil:
-						adopted++
-						locktest.WantErr(t, unlock, rlock.ErrAdopted, rlock.ErrLeaseLost)
-						locktest.MustBeHeld(t, k.Blocker(a, name(t)))
-						locktest.MustUnlock(t, second)
-					case unlock != nil:
-						t.Fatalf("neither: %v, %v", err, unlock)
-					default:
-						unlocked++
-						locktest.WantErr(t, err, rlock.ErrNotAcquired)
-					}
-					locktest.MustBeFree(t, k.Blocker(a, name(t)))
-				}
-				t.Logf("%d adopted, %d unlocked", adopted, unlocked)
-			})
-		}
 	})
 }
 
@@ -363,7 +374,7 @@ func TestWhatAnAdoptionLeavesInRedis(t *testing.T) {
 			func(c *rlock.Client, name string) rlock.Locker { return c.NewFencedLock(name) },
 		} {
 			first := locktest.MustLock(t, open(a, "a"))
-			second := adopt(t, c, handleOf(t, first))
+			second := adopt(t, c, detach(t, first))
 			locktest.WantHash(t, rdb, "a", map[string]string{second.HoldID(): "1"})
 			if !regexp.MustCompile(`^[0-9a-f-]{36}:-?\d+$`).MatchString(second.HoldID()) {
 				t.Errorf("Redisson cannot read %s", second.HoldID())
@@ -373,11 +384,11 @@ func TestWhatAnAdoptionLeavesInRedis(t *testing.T) {
 		// The writer's mode, and the reader's timer.
 		rw := a.NewReadWriteLock("b")
 		first := locktest.MustLock(t, rw.Writer)
-		second := adopt(t, c, handleOf(t, first))
+		second := adopt(t, c, detach(t, first))
 		locktest.WantHash(t, rdb, "b", map[string]string{"mode": "write", second.HoldID() + ":write": "1"})
 		locktest.MustUnlock(t, second)
 		first = locktest.MustLock(t, rw.Reader)
-		second = adopt(t, c, handleOf(t, first))
+		second = adopt(t, c, detach(t, first))
 		locktest.WantHash(t, rdb, "b", map[string]string{"mode": "read", second.HoldID(): "1"})
 		timers, err := rdb.Keys(bg, "*rwlock_timeout*").Result()
 		if err != nil || len(timers) != 1 || timers[0] != "{b}:"+second.HoldID()+":rwlock_timeout:1" {
@@ -394,39 +405,67 @@ func TestHandlesThatAreNone(t *testing.T) {
 	rdb := b.Client(t)
 	rdb.AddHook(&sent)
 	c := locktest.NewClient(t, rdb, rlock.WithPrefix("mine:"))
-	handle := handleOf(t, locktest.MustLock(t, b.NewClient(t, rlock.WithPrefix("mine:")).NewLock("a")))
-	foreign := handleOf(t, locktest.MustLock(t, b.NewClient(t).NewLock("a")))
-	for what, text := range map[string]string{
-		"empty": "", "no handle": "a", "later version": "rlock2" + handle[6:], "cut off": handle[:len(handle)-1], "longer": handle + "A",
-		"changed": handle[:20] + string(handle[20]^1) + handle[21:], "a space": handle + " ", "only a version": "rlock1-",
-		"another prefix": foreign, "huge": "rlock1-" + strings.Repeat("A", 1<<20),
+	text := detach(t, locktest.MustLock(t, b.NewClient(t, rlock.WithPrefix("mine:")).NewLock("a")))
+	foreign := detach(t, locktest.MustLock(t, b.NewClient(t).NewLock("a")))
+	for what, wrong := range map[string]string{
+		"empty": "", "no handle": "a", "later version": "rlock3" + text[6:], "cut off": text[:len(text)-1], "longer": text + "A",
+		"changed": text[:20] + string(text[20]^1) + text[21:], "a space": text + " ", "only a version": "rlock2-", "an earlier version": "rlock1" + text[6:],
+		"another prefix": foreign, "huge": "rlock2-" + strings.Repeat("A", 1<<20),
 	} {
-		_, err := c.Adopt(bg, text)
+		_, err := c.Adopt(bg, wrong)
 		if !errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if len(text) > 20 && strings.Contains(err.Error(), text[7:]) {
+		if err := c.Extend(bg, wrong, time.Minute); !errors.Is(err, rlock.ErrInvalidArgument) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if len(wrong) > 20 && strings.Contains(err.Error(), wrong[7:]) {
 			t.Errorf("%s: the error repeats the handle: %v", what, err)
 		}
 	}
-	if _, err := c.Adopt(bg, handle, rlock.WithLease(time.Microsecond)); !errors.Is(err, rlock.ErrInvalidArgument) {
+	if _, err := c.Adopt(bg, text, rlock.WithLease(time.Microsecond)); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Error(err)
 	}
-	if _, err := (*rlock.Client)(nil).Adopt(bg, handle); !errors.Is(err, rlock.ErrInvalidArgument) {
+	for _, d := range []time.Duration{0, -1, time.Microsecond, rlock.MaxLease + 1} {
+		if err := c.Extend(bg, text, d); !errors.Is(err, rlock.ErrInvalidArgument) {
+			t.Error(d, err)
+		}
+	}
+	var noContext context.Context
+	if err := c.Extend(noContext, text, time.Minute); !errors.Is(err, rlock.ErrInvalidArgument) {
+		t.Error(err)
+	}
+	if err := c.Unlock(noContext, text); !errors.Is(err, rlock.ErrInvalidArgument) {
+		t.Error(err)
+	}
+	if err := (*rlock.Client)(nil).Extend(bg, text, time.Minute); !errors.Is(err, rlock.ErrInvalidArgument) {
+		t.Error(err)
+	}
+	if _, err := (*rlock.Client)(nil).Adopt(bg, text); !errors.Is(err, rlock.ErrInvalidArgument) {
 		t.Error(err)
 	}
 	canceled, cancel := context.WithCancel(bg)
 	cancel()
-	if _, err := c.Adopt(canceled, handle); !errors.Is(err, context.Canceled) {
+	if _, err := c.Adopt(canceled, text); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+	// A handle of a lock that cannot be.
+	of, err := handle.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of.Name = range []string{"mine:", "mine:a{b"} {
+		if _, err := c.Adopt(bg, of.String()); !errors.Is(err, rlock.ErrInvalidArgument) {
+			t.Errorf("%q: %v", of.Name, err)
+		}
+		if err := c.Extend(bg, of.String(), time.Minute); !errors.Is(err, rlock.ErrInvalidArgument) {
+			t.Errorf("%q: %v", of.Name, err)
+		}
 	}
 	if n := sent.N.Load(); n != 0 {
 		t.Errorf("sent %d commands", n)
 	}
 	for _, l := range []*rlock.Lease{nil, {}} {
-		if _, err := l.Handle(); !errors.Is(err, rlock.ErrNotHeld) {
-			t.Error(err)
-		}
 		if _, err := l.Detach(bg); !errors.Is(err, rlock.ErrNotHeld) {
 			t.Error(err)
 		}
@@ -460,9 +499,6 @@ func TestTypesThatCannotBeAdopted(t *testing.T) {
 		if err != nil {
 			t.Fatal(what, err)
 		}
-		if _, err := l.Handle(); !errors.Is(err, rlock.ErrInvalidArgument) {
-			t.Errorf("%s: %v", what, err)
-		}
 		if _, err := l.Detach(bg); !errors.Is(err, rlock.ErrInvalidArgument) || l.Err() != nil {
 			t.Errorf("%s: %v, %v", what, err, l.Err())
 		}
@@ -470,7 +506,7 @@ func TestTypesThatCannotBeAdopted(t *testing.T) {
 	}
 	_, _, err = c.NewOnce("once", time.Minute).Do(bg, func(ctx context.Context) ([]byte, error) {
 		l, _ := rlock.LeaseFrom(ctx)
-		if _, err := l.Handle(); !errors.Is(err, rlock.ErrInvalidArgument) {
+		if _, err := l.Detach(bg); !errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Errorf("Once: %v", err)
 		}
 		return nil, nil

@@ -19,34 +19,31 @@ func wantRest(t *testing.T, l rlock.Inspector, lease time.Duration) {
 	}
 }
 
-// From when the holder before has left, the lease of who adopts counts, and no other: the lock is free soon
-// if that process dies, however often the hold was passed on.
+// The lease of who adopts counts, and no other: the lock is free soon if that process dies, however often the
+// hold was passed on.
 func TestLeasesAreNotAddedUp(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		const lease = rlock.DefaultWatchdogLease
 		c := [2]*rlock.Client{b.NewClient(t, rlock.WithWatchdogLease(lease)), b.NewClient(t, rlock.WithWatchdogLease(lease))}
 		for _, k := range locktest.Types {
-			if k.Name == "SpinLock" {
-				continue // it hears by looking, and its scripts are those of Lock
-			}
 			t.Run(k.Name, func(t *testing.T) {
 				l := k.Open(c[0], name(t))
 				held := locktest.MustLock(t, l)
 				for i := range 10 {
-					held = adopt(t, c[(i+1)%2], handleOf(t, held))
+					held = adopt(t, c[(i+1)%2], detach(t, held))
 					wantRest(t, l, lease)
 				}
 				if err := held.Extend(bg, time.Hour); err != nil {
 					t.Fatal(err)
 				}
-				held = adopt(t, c[1], handleOf(t, held))
+				held = adopt(t, c[1], detach(t, held))
 				wantRest(t, l, lease)
 				held = adopt(t, c[0], detach(t, held), rlock.WithLease(long))
 				wantRest(t, l, long)
 				held = adopt(t, c[1], detach(t, held)) // a shell tool's, of which ten minutes were left
 				wantRest(t, l, lease)
-				held = adopt(t, c[0], handleOf(t, held), rlock.WithLease(time.Second))
+				held = adopt(t, c[0], detach(t, held), rlock.WithLease(time.Second))
 				if s, err := l.State(bg); err != nil || s.TTL > time.Second {
 					t.Errorf("%+v, %v", s, err)
 				}
@@ -58,52 +55,51 @@ func TestLeasesAreNotAddedUp(t *testing.T) {
 	})
 }
 
-// Late copies of Adopt, and of what the holder before has said when it left, do not shorten the lease that
-// the hold has since.
+// Late copies of Adopt, of Extend, and of what the holder before has said when it left, do not shorten the lease
+// that the hold has since.
 func TestLateCopiesDoNotShortenTheLease(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		families(func(k locktest.Type) {
-			for what, leave := range map[string]func(*testing.T, *rlock.Lease) string{"it runs": handleOf, "detached": detach} {
-				t.Run(k.Name+" "+what, func(t *testing.T) {
-					first, second := faultproxy.New(t, b.Addr), faultproxy.New(t, b.Addr)
-					a := locktest.NewClient(t, locktest.Dialer(first.Addr())(t, nil), patient)
-					c := locktest.NewClient(t, locktest.Dialer(second.Addr())(t, nil), rlock.WithWatchdogLease(rlock.DefaultWatchdogLease))
-					l := k.Open(c, name(t))
-					was := locktest.MustLock(t, k.Open(a, name(t)))
-					is := adopt(t, c, leave(t, was))
-					wantRest(t, l, rlock.DefaultWatchdogLease)
-					if err := is.Extend(bg, time.Hour); err != nil {
-						t.Fatal(err)
-					}
-					_ = was.Unlock(bg)
-					copies := commandsOf(second, locktest.SHA(adopts(k)))
-					for _, p := range []*faultproxy.Proxy{first, second} {
-						all := p.Commands()
-						if p == second {
-							all = copies
-						}
-						for _, command := range all {
-							if command.Name == "evalsha" || command.Name == "eval" {
-								if err := p.Replay(command); err != nil {
-									t.Fatal(err)
-								}
-							}
-						}
-					}
-					wantRest(t, l, time.Hour)
-					if s, _ := l.State(bg); s.Holders[0].HoldID != is.HoldID() {
-						t.Errorf("%+v", s)
-					}
-					locktest.MustUnlock(t, is)
-					for _, command := range copies {
-						if err := second.Replay(command); err != nil {
-							t.Fatal(err)
-						}
-					}
-					locktest.MustBeFree(t, k.Blocker(c, name(t)))
-				})
-			}
+			t.Run(k.Name, func(t *testing.T) {
+				first, second := faultproxy.New(t, b.Addr), faultproxy.New(t, b.Addr)
+				a := locktest.NewClient(t, locktest.Dialer(first.Addr())(t, nil), patient)
+				c := locktest.NewClient(t, locktest.Dialer(second.Addr())(t, nil), rlock.WithWatchdogLease(rlock.DefaultWatchdogLease))
+				l := k.Open(c, name(t))
+				handle := detach(t, locktest.MustLock(t, k.Open(a, name(t))))
+				if err := a.Extend(bg, handle, long); err != nil {
+					t.Fatal(err)
+				}
+				is := adopt(t, c, handle)
+				wantRest(t, l, rlock.DefaultWatchdogLease)
+				if err := is.Extend(bg, time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				copies := commandsOf(second, locktest.SHA(adopts(k)))
+				replay(t, first, scriptsOf(first))
+				replay(t, second, copies)
+				wantRest(t, l, time.Hour)
+				if s, _ := l.State(bg); s.Holders[0].HoldID != is.HoldID() {
+					t.Errorf("%+v", s)
+				}
+				locktest.MustUnlock(t, is)
+				replay(t, second, copies)
+				replay(t, first, scriptsOf(first))
+				locktest.MustBeFree(t, k.Blocker(c, name(t)))
+			})
 		})
 	})
+}
+
+// No lease of a client with a quarantine is longer than that, also of a hold that is extended by its handle: a server
+// that has lost the hold gives the lock away when the quarantine is over.
+func TestAHandleIsNotExtendedBeyondTheQuarantine(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	c := b.NewClient(t, rlock.WithFailoverQuarantine(time.Second), rlock.WithWatchdogLease(time.Second))
+	handle := detach(t, locktest.MustLock(t, b.NewClient(t, patient).NewLock("a")))
+	locktest.WantErr(t, c.Extend(bg, handle, time.Hour), rlock.ErrInvalidArgument)
+	if err := c.Extend(bg, handle, time.Second); err != nil {
+		t.Error(err)
+	}
 }

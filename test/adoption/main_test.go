@@ -1,5 +1,5 @@
-// Package adoption shows how a hold passes to another client by its handle: of two that believe in
-// it there is never more than one, whatever gets lost, repeated or killed in between.
+// Package adoption shows how a hold that was detached passes to another client by its handle: of two that believe
+// in it there is never more than one, whatever gets lost, repeated or killed in between, and nobody else can.
 package adoption
 
 import (
@@ -18,17 +18,8 @@ func TestMain(m *testing.M) { locktest.Main(m) }
 // long is a lease that no test waits for.
 const long = 10 * time.Minute
 
-// patient has its holders look for an adoption by themselves after minutes only.
+// patient has leases that last.
 var patient = rlock.WithWatchdogLease(long)
-
-func handleOf(t *testing.T, l *rlock.Lease) string {
-	t.Helper()
-	h, err := l.Handle()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
-}
 
 func detach(t *testing.T, l *rlock.Lease) string {
 	t.Helper()
@@ -50,7 +41,7 @@ func adopt(t *testing.T, c *rlock.Client, handle string, opts ...rlock.AcquireOp
 	return l
 }
 
-// stale checks that a handle is of no use.
+// stale checks that a handle is of no use, and changes nothing.
 func stale(t *testing.T, c *rlock.Client, handle string) {
 	t.Helper()
 	l, err := c.Adopt(bg, handle)
@@ -58,17 +49,6 @@ func stale(t *testing.T, c *rlock.Client, handle string) {
 		t.Fatalf("adopted %s by a stale handle", l.HoldID())
 	}
 	locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUnreachable, rlock.ErrRefused, rlock.ErrLeaseLost)
-}
-
-// wasAdopted checks that a lease has ended by an adoption, and neither renews nor frees anything.
-func wasAdopted(t *testing.T, l *rlock.Lease) {
-	t.Helper()
-	select {
-	case <-l.Done():
-	default:
-		t.Fatal("Adopt has returned, and the lease of the holder before goes on")
-	}
-	locktest.WantErr(t, l.Err(), rlock.ErrAdopted, rlock.ErrLeaseLost, nil, rlock.ErrTakenOver, rlock.ErrRemoved, rlock.ErrExpired)
-	locktest.WantErr(t, l.Extend(bg, time.Minute), rlock.ErrAdopted, rlock.ErrLeaseLost)
-	locktest.WantErr(t, l.Unlock(bg), rlock.ErrAdopted, rlock.ErrLeaseLost, nil, rlock.ErrUnconfirmed)
+	locktest.WantErr(t, c.Unlock(bg, handle), rlock.ErrNotHeld, nil, rlock.ErrUnreachable, rlock.ErrRefused, rlock.ErrUnconfirmed)
+	locktest.WantErr(t, c.Extend(bg, handle, long), rlock.ErrNotHeld, nil, rlock.ErrUnreachable, rlock.ErrRefused)
 }

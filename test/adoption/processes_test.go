@@ -3,8 +3,17 @@
 package adoption
 
 import (
+	"context"
 	"errors"
-	"sync"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,21 +23,7 @@ import (
 
 // TestChildProcess is what the processes of this folder run.
 func TestChildProcess(t *testing.T) {
-	locktest.RunChild(t, map[string]locktest.ChildMode{"holds": childHolds, "detaches": childDetaches, "adopts": childAdopts})
-}
-
-// childHolds takes the lock, tells its handle, and works until it is killed.
-func childHolds(t *testing.T, p *locktest.Parent, addr string, args []string) {
-	lease, err := time.ParseDuration(args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, _ := locktest.ChildClient(t, addr, rlock.WithWatchdogLease(lease))
-	l := locktest.MustLock(t, c.NewLock("a"))
-	p.Report("handle %s", handleOf(t, l))
-	<-l.Done()
-	p.Report("ended %v", errors.Is(l.Err(), rlock.ErrAdopted))
-	p.Await("end")
+	locktest.RunChild(t, map[string]locktest.ChildMode{"detaches": childDetaches, "adopts": childAdopts, "relays": childRelays})
 }
 
 // childDetaches is a command that takes the lock for other commands.
@@ -40,65 +35,38 @@ func childDetaches(t *testing.T, p *locktest.Parent, addr string, _ []string) {
 // childAdopts goes on with the lock, and unlocks it.
 func childAdopts(t *testing.T, p *locktest.Parent, addr string, args []string) {
 	c, _ := locktest.ChildClient(t, addr)
-	l := adopt(t, c, args[0])
+	var opts []rlock.AcquireOption
+	if len(args) > 1 {
+		lease, err := time.ParseDuration(args[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts = append(opts, rlock.WithLease(lease))
+	}
+	l := adopt(t, c, args[0], opts...)
 	p.Report("adopted %d", l.Token())
 	p.Await("unlock")
 	locktest.MustUnlock(t, l)
 	p.Report("unlocked")
 }
 
-// The process that holds the lock is killed. Who has its handle goes on: nobody else enters between.
-func TestAdoptFromAProcessThatWasKilled(t *testing.T) {
+// The process that adopts is killed before it has an answer, or after: the lock is free at the end of its lease, and
+// nobody else enters before.
+func TestAProcessThatAdoptsIsKilled(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	c := b.NewClient(t)
-	var waiters sync.WaitGroup
-	defer waiters.Wait() // the last one unlocks with the client of this test
-	for lease := locktest.Ample(3 * time.Second); ; lease *= 2 {
-		child := locktest.StartChild(t, "holds", b.Addr, lease.String())
-		handle := child.Report("handle")
-		child.Kill()
-		before, err := c.NewLock("a").State(bg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		waiter := make(chan int64, 1)
-		waiters.Go(func() {
-			l, err := c.NewLock("a").Lock(bg)
-			if err != nil {
-				t.Error(err)
-				waiter <- 0
-				return
-			}
-			waiter <- l.Token()
-			if err := l.Unlock(bg); err != nil {
-				t.Error(err)
-			}
-		})
-		l, err := c.Adopt(bg, handle)
-		if err != nil {
-			// This machine has needed longer than the lease for that.
-			locktest.WantErr(t, err, rlock.ErrNotAcquired)
-			<-waiter
-			if lease > locktest.Patience {
-				t.Fatal("the lease was always over")
-			}
-			continue
-		}
-		if len(before.Holders) != 1 || l.HoldID() == before.Holders[0].HoldID {
-			t.Errorf("%+v was adopted as %s", before, l.HoldID())
-		}
-		select {
-		case <-waiter:
-			t.Error("a waiter had the lock between")
-		default:
-		}
-		locktest.MustUnlock(t, l)
-		if next := <-waiter; next <= l.Token() {
-			t.Errorf("token %d follows %d", next, l.Token())
-		}
-		return
-	}
+	l := c.NewLock("a")
+	first := locktest.StartChild(t, "detaches", b.Addr)
+	handle := first.Report("handle")
+	first.Finish()
+	second := locktest.StartChild(t, "adopts", b.Addr, handle, locktest.Ample(time.Second).String())
+	second.Report("adopted")
+	second.Kill()
+	stale(t, c, handle)
+	_, err := l.TryLock(bg)
+	locktest.WantErr(t, err, rlock.ErrNotAcquired)
+	locktest.MustUnlock(t, locktest.MustLock(t, l)) // the hour of the holder before does not count
 }
 
 // A lock is taken by one command, and freed by another: the first has ended long since.
@@ -119,19 +87,135 @@ func TestCommandsPassALockOn(t *testing.T) {
 	locktest.MustBeFree(t, l)
 }
 
-// A process starts the next one, which takes its locks over while both run.
-func TestAProcessHandsItsLockToTheNext(t *testing.T) {
-	t.Parallel()
-	b := locktest.OnServer(t)
-	old := locktest.StartChild(t, "holds", b.Addr, time.Hour.String())
-	next := locktest.StartChild(t, "adopts", b.Addr, old.Report("handle"))
-	next.Report("adopted")
-	if was := old.Report("ended"); was != "true" {
-		t.Error("the first process was not told why")
+var relayFor = flag.Duration("adoption.for", 10*time.Second, "how long processes pass a lock on")
+
+// childRelays takes the lock or adopts it, writes down when it is in, and leaves it to others as often as it unlocks it.
+func childRelays(t *testing.T, p *locktest.Parent, addr string, args []string) {
+	c, rdb := locktest.ChildClient(t, addr, rlock.WithWatchdogLease(relayLease))
+	me, r := args[0], rand.New(rand.NewPCG(uint64(os.Getpid()), 1))
+	note := func(what string, l *rlock.Lease) {
+		rdb.RPush(bg, "log", fmt.Sprint(what, " ", me, " ", l.Token()))
 	}
-	old.Order("end")
-	locktest.MustBeHeld(t, b.NewClient(t).NewLock("a"))
-	next.Order("unlock")
-	next.Report("unlocked")
-	locktest.MustBeFree(t, b.NewClient(t).NewLock("a"))
+	p.Report("begins")
+	for rdb.Exists(bg, "over").Val() == 0 {
+		var l *rlock.Lease
+		var err error
+		if handle := rdb.LPop(bg, "handles").Val(); handle != "" && r.IntN(8) > 0 {
+			if r.IntN(2) == 0 {
+				_ = c.Extend(bg, handle, relayLease)
+			}
+			ctx, cancel := context.WithCancel(bg)
+			if r.IntN(4) == 0 {
+				time.AfterFunc(time.Duration(r.IntN(2000))*time.Microsecond, cancel)
+			}
+			if l, err = c.Adopt(ctx, handle); err != nil && !errors.Is(err, rlock.ErrNotAcquired) {
+				rdb.RPush(bg, "handles", handle)
+			}
+			cancel()
+		} else {
+			l, err = c.NewFencedLock("a").Lock(bg, rlock.WithWait(20*time.Millisecond))
+		}
+		if err != nil {
+			continue
+		}
+		note("in", l)
+		time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
+		if l.Err() != nil {
+			note("lost", l)
+			continue
+		}
+		note("out", l)
+		if r.IntN(2) == 0 {
+			_ = l.Unlock(bg)
+		} else if handle, err := l.Detach(bg); handle != "" {
+			if rdb.RPush(bg, "handles", handle); err == nil {
+				rdb.Incr(bg, "detached")
+			}
+		}
+	}
+}
+
+const relayLease = 3 * time.Second
+
+// Processes pass a lock on, and some are killed or stopped for a moment meanwhile. Two are never in at a time, and
+// tokens only grow.
+func TestProcessesPassALockOnUnderFire(t *testing.T) {
+	locktest.Nightly(t)
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 2))
+	n, children := 0, map[int]*locktest.Child{}
+	begin := func() {
+		n++
+		children[n] = locktest.StartChild(t, "relays", b.Addr, fmt.Sprint(n))
+		children[n].Report("begins")
+	}
+	for range 4 {
+		begin()
+	}
+	for end := time.Now().Add(*relayFor); time.Now().Before(end); {
+		time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond) // the pace of faults
+		which := slices.Sorted(maps.Keys(children))[r.IntN(len(children))]
+		if r.IntN(2) == 0 {
+			children[which].Signal(syscall.SIGSTOP)
+			time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
+			children[which].Signal(syscall.SIGCONT)
+			continue
+		}
+		children[which].Kill()
+		rdb.RPush(bg, "log", fmt.Sprint("killed ", which, " 0"))
+		delete(children, which)
+		begin()
+	}
+	rdb.Set(bg, "over", 1, 0)
+	for _, c := range children {
+		c.Finish()
+	}
+	judgeRelay(t, rdb.LRange(bg, "log", 0, -1).Val(), rdb.Get(bg, "detached").Val())
+}
+
+func judgeRelay(t *testing.T, log []string, detached string) {
+	t.Helper()
+	var in, adopted, kills, lost int
+	var inside string // who is in
+	var newest int64
+	gone := map[string]bool{} // who was killed, or has lost the lock, at any time
+	for _, line := range log {
+		if f := strings.Fields(line); f[0] == "lost" || f[0] == "killed" {
+			gone[f[1]] = true
+		}
+	}
+	for i, line := range log {
+		f := strings.Fields(line)
+		token, _ := strconv.ParseInt(f[2], 10, 64)
+		switch f[0] {
+		case "in":
+			in++
+			if inside != "" && !gone[inside] {
+				t.Errorf("line %d: %s, and %s is in", i, line, inside)
+			}
+			if token < newest {
+				t.Errorf("line %d: %s after %d", i, line, newest)
+			} else if token == newest {
+				adopted++
+			}
+			inside, newest = f[1], token
+		case "killed":
+			kills++
+			if inside == f[1] {
+				inside = ""
+			}
+		case "lost":
+			lost++
+			fallthrough
+		case "out":
+			if inside == f[1] {
+				inside = ""
+			}
+		}
+	}
+	t.Logf("%d times in, %d of them adopted, of %s detached; %d killed, %d lost", in, adopted, detached, kills, lost)
+	if adopted == 0 || kills == 0 {
+		t.Error("that shows nothing")
+	}
 }

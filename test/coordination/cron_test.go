@@ -144,8 +144,8 @@ func TestOneRunsATickAndTheOthersAreTold(t *testing.T) {
 		if !mine.run.Here || mine.err != nil || mine.run.HoldID != lease.HoldID() {
 			t.Fatal(mine.run, mine.err)
 		}
-		// The same instant, as another clock, another zone and another scheduler show it.
-		for _, same := range []time.Time{tick, tick.In(time.FixedZone("", 7*3600)), tick.Add(999 * time.Microsecond), time.UnixMilli(tick.UnixMilli())} {
+		// The same instant, as another clock and another zone show it.
+		for _, same := range []time.Time{tick, tick.In(time.FixedZone("", 7*3600)), time.UnixMilli(tick.UnixMilli())} {
 			for _, j := range []*rlock.CronJob{j, other} {
 				told, err := j.Do(bg, same, mustNot)
 				if err != nil || told.Here || told.HoldID != lease.HoldID() || told.End.IsZero() || told.Err != nil || !told.Scheduled.Equal(tick) || told.Scheduled.Location() != time.UTC {
@@ -231,9 +231,10 @@ func TestOutcomeOfATick(t *testing.T) {
 			want string // of the error that others are told
 			is   error  // what Do returns
 		}{
-			{func(*ticking) error { return failed }, failed.Error(), failed},
+			{func(*ticking) error { return failed }, `no paper\nin the printer`, failed},
 			{func(*ticking) error { return errors.New("") }, "", nil},
 			{func(*ticking) error { return errors.New(strings.Repeat("é", 2000)) }, strings.Repeat("é", 512), nil},
+			{func(*ticking) error { return errors.New("Jürgen 日本\x1b[2J\n\u202e") }, `Jürgen 日本\x1b[2J\n\u202e`, nil},
 			{func(*ticking) error { panic("on purpose") }, "broken off: panic", nil},
 			{func(*ticking) error { runtime.Goexit(); return nil }, "broken off: panic", nil},
 			{func(d *ticking) error { d.cancel(); return context.Canceled }, "broken off: context canceled", context.Canceled},
@@ -734,9 +735,9 @@ func TestOldRunsAreDroppedAndNotRepeated(t *testing.T) {
 		}
 		_, err := j.Do(bg, first.Add(-time.Second), mustNot) // nobody knows
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
-		_, err = j.Do(bg, time.Now().Add(-time.Hour-time.Second), mustNot)
+		_, err = j.Do(bg, time.Now().Truncate(time.Second).Add(-time.Hour-time.Second), mustNot)
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
-		_, err = j.Do(bg, time.Now().Add(time.Hour+time.Minute), mustNot)
+		_, err = j.Do(bg, time.Now().Truncate(time.Second).Add(time.Hour+time.Minute), mustNot)
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		if !strings.Contains(err.Error(), "it is 1.0 hours ahead of the clock of Redis") {
 			t.Error(err)
@@ -1054,6 +1055,14 @@ func TestInvalidArgumentsOfACronJob(t *testing.T) {
 		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 		_, _, err = j.Peek(bg, tick)
 		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+	}
+	// The time of the call is no scheduled time: each call would run.
+	for _, part := range []time.Duration{1, time.Microsecond, time.Millisecond - 1} {
+		_, err = j.Do(bg, aTick().Add(part), mustNot)
+		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
+		if !strings.Contains(err.Error(), "rlock.ScheduledTime(time.Now(), schedule.Next)") {
+			t.Error(err)
+		}
 	}
 	for _, most := range []int{-1, 0, rlock.MaxRuns + 1} {
 		_, err = j.Missed(bg, func(t time.Time) time.Time { return t }, most)

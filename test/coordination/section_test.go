@@ -26,7 +26,7 @@ type section struct {
 }
 
 func sections(t *testing.T, b *locktest.Backend) []section {
-	tick := time.Now() // of a CronJob: each run has the next
+	tick := time.Now().Truncate(time.Second) // of a CronJob: each run has the next
 	force := func(open func(admin *rlock.Client) rlock.Inspector) func(*testing.T, *rlock.Client) {
 		return func(t *testing.T, admin *rlock.Client) {
 			if was, err := open(admin).ForceUnlock(bg); !was || err != nil {
@@ -97,15 +97,15 @@ func TestLossComesBeforeTheErrorOfTheFunction(t *testing.T) {
 			matches error  // too
 			says    string // too
 		}{
-			"nothing":                      {returns: func(context.Context, *rlock.Lease) error { return nil }, alone: true},
-			"the error of its context":     {returns: func(ctx context.Context, _ *rlock.Lease) error { return ctx.Err() }, alone: true},
-			"the cause of its context":     {returns: func(ctx context.Context, _ *rlock.Lease) error { return context.Cause(ctx) }, alone: true},
-			"the error of its lease":       {returns: func(_ context.Context, l *rlock.Lease) error { return l.Err() }, alone: true},
-			"that in a text":               {returns: func(ctx context.Context, _ *rlock.Lease) error { return fmt.Errorf("save: %w", ctx.Err()) }, says: "save: context canceled"},
-			"that in an error of its own":  {returns: func(ctx context.Context, _ *rlock.Lease) error { return failure{ctx.Err()} }, says: "context canceled"},
-			"that beside another":          {returns: func(ctx context.Context, _ *rlock.Lease) error { return errors.Join(ctx.Err(), mine) }, matches: mine, says: "mine"},
-			"another":                      {returns: func(context.Context, *rlock.Lease) error { return mine }, matches: mine, says: "mine"},
-			"the end of a time-out of its": {returns: func(context.Context, *rlock.Lease) error { return context.DeadlineExceeded }, matches: context.DeadlineExceeded},
+			"nothing":                     {returns: func(context.Context, *rlock.Lease) error { return nil }, alone: true},
+			"the error of its context":    {returns: func(ctx context.Context, _ *rlock.Lease) error { return ctx.Err() }, alone: true},
+			"the cause of its context":    {returns: func(ctx context.Context, _ *rlock.Lease) error { return context.Cause(ctx) }, alone: true},
+			"the error of its lease":      {returns: func(_ context.Context, l *rlock.Lease) error { return l.Err() }, alone: true},
+			"that in a text":              {returns: func(ctx context.Context, _ *rlock.Lease) error { return fmt.Errorf("save: %w", ctx.Err()) }, says: "save: context canceled"},
+			"that in an error of its own": {returns: func(ctx context.Context, _ *rlock.Lease) error { return failure{ctx.Err()} }, says: "context canceled"},
+			"that beside another":         {returns: func(ctx context.Context, _ *rlock.Lease) error { return errors.Join(ctx.Err(), mine) }, matches: mine, says: "mine"},
+			"another":                     {returns: func(context.Context, *rlock.Lease) error { return mine }, matches: mine, says: "mine"},
+			"the end of a timeout of its": {returns: func(context.Context, *rlock.Lease) error { return context.DeadlineExceeded }, matches: context.DeadlineExceeded},
 		} {
 			t.Run(what, func(t *testing.T) {
 				var returned, lost error

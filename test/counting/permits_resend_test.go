@@ -10,7 +10,7 @@ import (
 )
 
 // Redis knows that it has changed the number of permits for as long as the request may be sent
-// again: otherwise the second copy would change it once more. With a longer command time-out it
+// again: otherwise the second copy would change it once more. With a longer command timeout it
 // is not sent for all of that.
 func TestAChangeIsKnownForAsLongAsItIsSent(t *testing.T) {
 	t.Parallel()

@@ -63,6 +63,7 @@ func TestForeignKeysAreTold(t *testing.T) {
 				"CountDownLatch.Delete":           func() error { _, err := l.Delete(bg); return err },
 				"PermitSemaphore.TrySetPermits":   func() error { _, err := p.TrySetPermits(bg, 1); return err },
 				"PermitSemaphore.AddPermits":      func() error { return p.AddPermits(bg, 1) },
+				"PermitSemaphore.Delete":          func() error { _, err := p.Delete(bg); return err },
 				"PermitSemaphore.Acquire":         func() error { _, err := p.Acquire(bg, 1); return err },
 				"PermitSemaphore.TryAcquire of 2": func() error { _, err := p.TryAcquire(bg, 2); return err },
 				"PermitSemaphore.Available":       func() error { _, err := p.Available(bg); return err },
@@ -197,6 +198,7 @@ func numberOf(c *rlock.Client, name string) map[string]map[string]func() error {
 			"SetPermits":    func() error { return p.SetPermits(bg, 1) },
 			"Acquire":       func() error { _, err := p.Acquire(bg, 2); return err },
 			"TryAcquire":    func() error { _, err := p.TryAcquire(bg, 1); return err },
+			"Delete":        func() error { _, err := p.Delete(bg); return err },
 		},
 		"CountDownLatch": {
 			"TrySetCount": func() error { _, err := l.TrySetCount(bg, 1); return err },

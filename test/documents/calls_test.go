@@ -40,7 +40,7 @@ var calls = map[string]func(ctx context.Context, client *rlock.Client, clients [
 	},
 	"ReadWriteLock": func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {
 		prices := client.NewReadWriteLock("prices")
-		if err := rlock.Do(ctx, prices.Reader, work); err != nil { // beside other readers
+		if err := rlock.Do(ctx, prices.Reader, work); err != nil { // together with other readers
 			return err
 		}
 		return rlock.Do(ctx, prices.Writer, work) // alone

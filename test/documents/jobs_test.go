@@ -30,7 +30,7 @@ var jobs = []func(ctx context.Context, client *rlock.Client, clients []*rlock.Cl
 
 			job := client.NewCronJob("report")
 			run, err := job.Do(ctx, scheduled, write) // scheduled: when it is due
-			// not run.Here, and no error: run.HoldID has it
+			// no error, !run.Here: another process ran it (run.Process)
 
 			if err != nil || run.Here != here {
 				return errors.Join(errors.New("the tick"), err)

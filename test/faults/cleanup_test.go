@@ -26,7 +26,7 @@ func TestCleanUpsWaitUntilRedisAnswers(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), PoolSize: 2 * callers, MaxRetries: -1, ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = rdb.Close() })
 	locktest.LoadScripts(t, rdb, "lock/enter", "lock/abandon")
-	each := seam.Option(seam.Env{Direct: 2 * callers}).(rlock.Option) // none waits in this process
+	each := seam.Option(seam.Env{Alone: 2 * callers}).(rlock.Option) // none waits in this process
 	c := locktest.NewClient(t, rdb, each, rlock.WithCommandTimeout(time.Minute), rlock.WithWatchdogLease(5*time.Minute))
 	locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock("warm")))
 

@@ -43,7 +43,7 @@ func hungGlance(t *testing.T, commandTimeout time.Duration) (c *rlock.Client, ho
 	return c, holder, waiter
 }
 
-// The waiter looks by itself when the command time-out is over, and the next glance is sent.
+// The waiter looks by itself when the command timeout is over, and the next glance is sent.
 func TestGlanceWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	_, holder, waiter := hungGlance(t, rlock.DefaultCommandTimeout)
@@ -51,7 +51,7 @@ func TestGlanceWithoutAnAnswer(t *testing.T) {
 	locktest.MustUnlock(t, waiter.Held()) // long before go-redis gives up
 }
 
-// Shutdown waits neither for it nor for the command time-out.
+// Shutdown waits neither for it nor for the command timeout.
 func TestShutdownWhileAGlanceHangs(t *testing.T) {
 	t.Parallel()
 	c, holder, waiter := hungGlance(t, time.Minute)

@@ -10,6 +10,7 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 func TestAcquireWithLostReplyHoldsOnce(t *testing.T) {
@@ -300,7 +301,11 @@ func TestLossIsToldAtTheNextRenewal(t *testing.T) {
 		}{
 			"force-unlocked": {func() { _, _ = c.NewLock("a").ForceUnlock(bg) }, rlock.ErrRemoved},
 			"flushed":        {func() { rdb.FlushAll(bg) }, rlock.ErrRemoved},
-			"stolen":         {func() { rdb.Del(bg, "a"); rdb.HSet(bg, "a", "thief:1", 1); rdb.PExpire(bg, "a", time.Minute) }, rlock.ErrTakenOver},
+			"stolen": {func() {
+				rdb.Del(bg, "a")
+				rdb.HSet(bg, "a", redistest.HoldID("thief:1"), 1)
+				rdb.PExpire(bg, "a", time.Minute)
+			}, rlock.ErrTakenOver},
 		} {
 			t.Run(name, func(t *testing.T) {
 				lease := locktest.MustLock(t, c.NewLock("a"))
@@ -314,7 +319,7 @@ func TestLossIsToldAtTheNextRenewal(t *testing.T) {
 				}
 				locktest.WantErr(t, context.Cause(ctx), rlock.ErrLeaseLost, loss.cause)
 				locktest.WantErr(t, lease.Unlock(bg), rlock.ErrLeaseLost, loss.cause)
-				if name == "stolen" && locktest.HoldCount(t, rdb, "a", "thief:1") != "1" {
+				if name == "stolen" && locktest.HoldCount(t, rdb, "a", redistest.HoldID("thief:1")) != "1" {
 					t.Fatal("the thief's hold was touched")
 				}
 				rdb.Del(bg, "a")

@@ -237,7 +237,7 @@ func TestLockBearsAnOutageForAWatchdogLease(t *testing.T) {
 	} else if d, _ := time.ParseDuration(said[1]); d < 9*time.Second || d > took+time.Second {
 		t.Errorf("%v, after %v", err, took)
 	}
-	// Each look is given the whole command time-out, so the third ends after the lease.
+	// Each look is given the whole command timeout, so the third ends after the lease.
 	if e := r.Acquires[len(r.Acquires)-1]; e.Attempts > 3 {
 		t.Errorf("%d looks in %v", e.Attempts, took)
 	}
@@ -278,7 +278,7 @@ func TestLossByASilentRedisMatchesNoDeadlineOfTheCallers(t *testing.T) {
 			if test.open == nil {
 				err := rlock.ErrNotRun
 				for errors.Is(err, rlock.ErrNotRun) { // a busy machine
-					_, err = c.NewCronJob("a").Do(bg, time.Now(), func(ctx context.Context) error {
+					_, err = c.NewCronJob("a").Do(bg, time.Now().Truncate(time.Second), func(ctx context.Context) error {
 						lease, _ := rlock.LeaseFrom(ctx)
 						inside(ctx, lease)
 						return nil

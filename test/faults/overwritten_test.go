@@ -48,12 +48,6 @@ func TestAHoldThatWasOverwrittenIsLostAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		return lease
-	}}, kind{"known", func(t *testing.T, c *rlock.Client) *rlock.Lease {
-		lease := locktest.MustLock(t, c.NewLock("a"))
-		if _, err := lease.Handle(); err != nil {
-			t.Fatal(err)
-		}
-		return lease
 	}})
 	for _, fair := range []bool{false, true} {
 		var opts []rlock.PermitSemaphoreOption

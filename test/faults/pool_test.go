@@ -15,7 +15,7 @@ import (
 )
 
 // Connections whose replies never come go back to the pool, though the go-redis
-// client has no read time-out: the Client works again within its own.
+// client has no read timeout: the Client works again within its own.
 func TestLostRepliesDoNotUseUpThePool(t *testing.T) {
 	t.Parallel()
 	const size = 4
@@ -52,7 +52,7 @@ func TestLostRepliesDoNotUseUpThePool(t *testing.T) {
 	})
 }
 
-// With the time-outs that go-redis has by default its hooks see the commands of the
+// With the timeouts that go-redis has by default its hooks see the commands of the
 // Client, those too that are added later.
 func TestHooksSeeTheCommands(t *testing.T) {
 	t.Parallel()
@@ -71,7 +71,7 @@ func TestHooksSeeTheCommands(t *testing.T) {
 	_ = lease.Unlock(bg)
 }
 
-// A cluster client cannot be given time-outs by somebody else.
+// A cluster client cannot be given timeouts by somebody else.
 func TestClusterClientNeedsTimeouts(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

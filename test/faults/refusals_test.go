@@ -29,7 +29,7 @@ func TestErrorRepliesThatLockWaitsOut(t *testing.T) {
 		"NOREPLICAS Not enough good replicas to write.":                            true,
 		"ERR max number of clients reached":                                        true,
 		"OOM command not allowed when used memory > 'maxmemory'.":                  false,
-		"NOPERM this user has no permissions to run the 'evalsha' command":         false,
+		"NOPERM No permissions to access a key":                                    false,
 	} {
 		code, _, _ := strings.Cut(reply, " ")
 		t.Run(code, func(t *testing.T) {

@@ -192,6 +192,7 @@ func TestSentinelsAreDisjoint(t *testing.T) {
 		atOnce         bool          // also by who would wait; not of a quorum, which is waited for
 		wait           time.Duration // of those who wait
 		reply          string        // code of the error reply that errors.As finds
+		hook           func() error  // of go-redis, instead of the server; nil: none
 	}{
 		{name: "held", want: []error{rlock.ErrNotAcquired}, wait: 2 * time.Second},
 		{
@@ -249,6 +250,22 @@ func TestSentinelsAreDisjoint(t *testing.T) {
 			name: "READONLY", begin: func(t *testing.T, s *redistest.Server) { run(t, s, "replicaof", "127.0.0.1", "1") },
 			want: []error{rlock.ErrRefused}, wait: 2 * time.Second, reply: "READONLY",
 		},
+		{
+			name: "a hook that returns redis.Nil", hook: func() error { return redis.Nil },
+			want: []error{rlock.ErrRefused}, atOnce: true, wait: 2 * time.Second, reply: "unexpected reply",
+		},
+		{
+			name: "a hook that answers something else", hook: func() error { return nil },
+			want: []error{rlock.ErrRefused}, atOnce: true, wait: 2 * time.Second, reply: "unexpected reply",
+		},
+		{
+			name: "a hook that panics", hook: func() error { panic("boom") },
+			want: []error{rlock.ErrUnreachable}, atOnce: true, wait: 2 * time.Second,
+		},
+		{
+			name: "a client of go-redis that was closed", hook: func() error { return redis.ErrClosed },
+			want: []error{rlock.ErrUnreachable}, atOnce: true, wait: 2 * time.Second,
+		},
 	} {
 		locktest.Beside(t, c.name, func(t *testing.T) {
 			var servers []*redistest.Server
@@ -274,6 +291,9 @@ func TestSentinelsAreDisjoint(t *testing.T) {
 				}
 				rdb := redis.NewClient(c.login(t, s))
 				t.Cleanup(func() { _ = rdb.Close() })
+				if c.hook != nil {
+					rdb.AddHook(inPlaceOfScripts(c.hook))
+				}
 				clients = append(clients, locktest.NewClient(t, rdb, rlock.WithCommandTimeout(budget), rlock.WithUnlockTimeout(100*time.Millisecond)))
 				if c.begin != nil {
 					c.begin(t, s)
@@ -285,6 +305,8 @@ func TestSentinelsAreDisjoint(t *testing.T) {
 				calls := k.open(t, clients)
 				want, reply, atOnce := c.want, c.reply, c.atOnce
 				switch {
+				case k.name == "RedLock" && c.want[0] == rlock.ErrUnreachable:
+					want, atOnce = []error{rlock.ErrNoQuorum, rlock.ErrUnreachable}, false // other nodes may answer
 				case k.name == "RedLock" && atOnce:
 					want = []error{rlock.ErrNoQuorum, rlock.ErrRefused}
 				case k.name == "RedLock" && c.name != "held":
@@ -297,7 +319,7 @@ func TestSentinelsAreDisjoint(t *testing.T) {
 					for range 10 {
 						err = call()
 						var said redis.Error
-						if late := errors.Is(err, rlock.ErrUnreachable) && !errors.As(err, &said); !late || c.name == "down" || c.name == "hung" {
+						if late := errors.Is(err, rlock.ErrUnreachable) && !errors.As(err, &said); !late || c.name == "down" || c.name == "hung" || c.hook != nil {
 							break
 						}
 					}
@@ -370,6 +392,26 @@ func TestSentinelsAreDisjoint(t *testing.T) {
 			}
 		})
 	}
+}
+
+// inPlaceOfScripts is a hook that answers in the place of the scripts of a server.
+func inPlaceOfScripts(hook func() error) *locktest.ScriptHook {
+	answer := func(cmds []redis.Cmder, next func() error) error {
+		for _, cmd := range cmds {
+			if cmd.Name() != "evalsha" && cmd.Name() != "eval" {
+				return next()
+			}
+		}
+		err := hook()
+		for _, cmd := range cmds {
+			cmd.SetErr(err)
+			if cmd, ok := cmd.(interface{ SetVal(any) }); ok && err == nil {
+				cmd.SetVal("what nobody has asked for")
+			}
+		}
+		return err
+	}
+	return &locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error { return answer([]redis.Cmder{cmd}, next) }, Pipe: answer}
 }
 
 // What is asked of a hold, or of a lock, tells an error reply from no answer as an acquire does.

@@ -77,7 +77,7 @@ func TestServerRestartedWithItsDataKeepsTheHold(t *testing.T) {
 	locktest.MustUnlock(t, lease)
 }
 
-// Every call is bounded by its context and by the command time-out, even if
+// Every call is bounded by its context and by the command timeout, even if
 // go-redis would wait for ever.
 func TestHungServerHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
@@ -190,7 +190,7 @@ func TestErrorsOfRedisAreReturnedAtOnce(t *testing.T) {
 		if !strings.Contains(err.Error(), "WRONGTYPE") {
 			t.Fatal(err)
 		}
-		if took := time.Since(start); took > 8*time.Second { // shorter than the command time-out
+		if took := time.Since(start); took > 8*time.Second { // shorter than the command timeout
 			t.Fatalf("took %v", took)
 		}
 		if v := rdb.Get(bg, "a").Val(); v != "a string" {

@@ -11,6 +11,7 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // released is a lease whose release is to lose a copy.
@@ -130,7 +131,7 @@ func TestUnlockIsNilOnlyIfAReleaseHasEndedTheHold(t *testing.T) {
 				case c.taken && k.rival == nil:
 					_, err := rdb.TxPipelined(bg, func(p redis.Pipeliner) error {
 						p.Del(bg, "a")
-						p.HSet(bg, "a", "another:1", 1)
+						p.HSet(bg, "a", redistest.HoldID("another:1"), 1)
 						p.PExpire(bg, "a", time.Hour)
 						return nil
 					})

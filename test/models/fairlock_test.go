@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // fairModel is a fair lock on paper: a holder and a line. Its waiters are ours,
@@ -229,7 +230,7 @@ const fairSlack = 60_000
 
 func (m *fairModel) javaWaits(t *rapid.T) {
 	m.made++
-	j := &locktest.JavaFairLock{RDB: m.rdb, Keys: m.k, Owner: fmt.Sprint("java:", m.made), Wait: float64(rapid.IntRange(5, 50).Draw(t, "minutes")) * 60_000}
+	j := &locktest.JavaFairLock{RDB: m.rdb, Keys: m.k, Owner: redistest.HoldID(fmt.Sprint("java:", m.made)), Wait: float64(rapid.IntRange(5, 50).Draw(t, "minutes")) * 60_000}
 	p := &fairPerson{id: j.Owner, java: j}
 	for len(m.line) > 0 && m.line[0].expired() { // by its purge
 		m.line = m.line[1:]

@@ -179,7 +179,7 @@ func TestTypesOfOneHashFollowTheirModelThroughLosses(t *testing.T) {
 			}
 			t.Run(kind, func(t *testing.T) {
 				t.Parallel()
-				// The usual time-outs: a machine that is busy must not make a loss
+				// The usual timeouts: a machine that is busy must not make a loss
 				// an outage.
 				c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(10*time.Second), rlock.WithUnlockTimeout(10*time.Second))
 				names := map[string]bool{} // others use the server as well

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 	"github.com/go-rlock/rlock/rlocktest"
 )
 
@@ -101,7 +102,7 @@ func (m *readWriteModel) acquire(t *rapid.T) {
 // javaReads is TryLock of a Java reader that does not renew.
 func (m *readWriteModel) javaReads(t *rapid.T) {
 	m.ghosts++
-	who := fmt.Sprintf("java:%d", m.ghosts)
+	who := redistest.HoldID(fmt.Sprintf("java:%d", m.ghosts))
 	if m.writer() >= 0 {
 		t.Skip("written")
 	}

@@ -178,7 +178,7 @@ func TestGivenUpAcquireOfAllLeavesNothing(t *testing.T) {
 						if wait > 10*time.Second {
 							t.Fatal("the request has not reached the server, or was not waited for: ", err)
 						}
-						// So long a time-out that only the wait can have ended it.
+						// So long a timeout that only the wait can have ended it.
 						timeout := 20 * time.Second
 						if how == "no answer" {
 							timeout = 3 * wait
@@ -227,7 +227,7 @@ func TestMultiLockBearsAnOutage(t *testing.T) {
 				lease, err := m.Lock(bg, rlock.WithWait(time.Minute))
 				got <- locktest.Grant{Lease: lease, Err: err, At: time.Now()}
 			}()
-			select { // for more than one command time-out
+			select { // for more than one command timeout
 			case g := <-got:
 				t.Fatal(g.Lease, g.Err)
 			case <-time.After(450 * time.Millisecond):
@@ -281,7 +281,7 @@ func TestMultiLockDoesNotWaitForAHungServer(t *testing.T) {
 			for i := range servers {
 				servers[i] = locktest.OnServer(t)
 				rdbs = append(rdbs, servers[i].Client(t))
-				// The time-outs of commands are far above what is asserted.
+				// The timeouts of commands are far above what is asserted.
 				c := servers[i].NewClient(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(20*time.Second))
 				locks = append(locks, c.NewLock(fmt.Sprint(i)))
 			}
@@ -326,7 +326,7 @@ func TestMultiLockDoesNotWaitForAHungServer(t *testing.T) {
 					}
 				}
 				locktest.WantErr(t, err, want...)
-				// Far below the command time-out.
+				// Far below the command timeout.
 				if took := time.Since(start); took > 15*time.Second {
 					t.Errorf("%s: took %v", how, took)
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // verdicts are what an Observer is told of the Unlocks of members.
@@ -182,12 +183,12 @@ func TestMultiLockReleaseOfAllTellsWhichMembersWereLost(t *testing.T) {
 		names := []string{"{m}a", "{m}b", "{m}c", "{m}d"}
 		lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, names...))
 		rdb.Del(bg, names[1], names[2])
-		rdb.HSet(bg, names[2], "other:1", 1)
+		rdb.HSet(bg, names[2], redistest.HoldID("other:1"), 1)
 		err := lease.Unlock(bg)
 		locktest.WantErr(t, err, rlock.ErrLeaseLost, rlock.ErrRemoved, nil, rlock.ErrTakenOver)
 		told.want(t, map[string]error{names[0]: nil, names[1]: rlock.ErrRemoved, names[2]: rlock.ErrTakenOver, names[3]: nil})
 		absent(t, rdb, names[0], names[1], names[3])
-		if n := locktest.HoldCount(t, rdb, names[2], "other:1"); n != "1" {
+		if n := locktest.HoldCount(t, rdb, names[2], redistest.HoldID("other:1")); n != "1" {
 			t.Errorf("the other's lock has count %q", n)
 		}
 	})

@@ -333,7 +333,7 @@ func TestWhatIsInTheKeyOfAClientBreaksNothing(t *testing.T) {
 		forged := `{"label":"a\nERROR \u202e` + strings.Repeat("é", 100) + `","host":"b\u0000\r\n","pid":7,"started":"2026-11-23T14:41:00Z"}`
 		b.Client(t).Set(bg, clientKey("", holder), forged, 0)
 		e := refusals(t, other.NewLock("a"))
-		want := rlock.Process{Label: "a?ERROR ?" + strings.Repeat("é", 26), Host: "b???", PID: 7, Started: time.Date(2026, 11, 23, 14, 41, 0, 0, time.UTC)}
+		want := rlock.Process{Label: `a\nERROR \u202e` + strings.Repeat("é", 24), Host: `b\x00\r\n`, PID: 7, Started: time.Date(2026, 11, 23, 14, 41, 0, 0, time.UTC)}
 		if e.Process != want || strings.ContainsAny(e.Error(), "\r\n\x00\u202e") || len(e.Process.Label) > rlock.MaxLabelLength {
 			t.Errorf("%+q", e.Process)
 		}

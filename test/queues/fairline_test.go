@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // Ten dead waiters cost one waiter lease together, not ten.
@@ -56,8 +57,8 @@ func TestFairWaiterDoesNotSpinOnAFreeLock(t *testing.T) {
 		const term = 3 * time.Hour
 		m := locktest.Join(t, b.Client(t), rlock.WithWaiterLease(term), rlock.WithLongestPoll(rlock.MaxLease), clock.Option())
 		// Redisson's, dead, for some time to come.
-		rdb.RPush(bg, k.Queue, "java:1")
-		rdb.ZAdd(bg, k.Deadlines, redis.Z{Score: locktest.ServerNow(rdb) + float64((term * 7 / 6).Milliseconds()), Member: "java:1"})
+		rdb.RPush(bg, k.Queue, redistest.HoldID("java:1"))
+		rdb.ZAdd(bg, k.Deadlines, redis.Z{Score: locktest.ServerNow(rdb) + float64((term * 7 / 6).Milliseconds()), Member: redistest.HoldID("java:1")})
 		w := locktest.MustLineUp(t, rdb, m.NewFairLock("a"))
 		m.Parked(t, "a", 3) // the second joins the line, the third comes when it has subscribed
 		for i := range 3 {
@@ -142,7 +143,7 @@ func TestFairLineSurvivesAnOutage(t *testing.T) {
 			return v
 		}
 		for i := range 4 {
-			locktest.PutFairWaiter(t, rdb, "a", fmt.Sprint("cut-off:", i), -time.Duration(1+i)*time.Second, term)
+			locktest.PutFairWaiter(t, rdb, "a", redistest.HoldID(fmt.Sprint("cut-off:", i)), -time.Duration(1+i)*time.Second, term)
 		}
 		// Time passes: the pardon ends.
 		over := func() {
@@ -154,21 +155,21 @@ func TestFairLineSurvivesAnOutage(t *testing.T) {
 			t.Errorf("they count as alive for %v ms", end-now)
 		}
 		// One of them comes back, and keeps its place.
-		rdb.ZAdd(bg, k.Alive, redis.Z{Score: now + float64(term.Milliseconds()), Member: "cut-off:2"})
+		rdb.ZAdd(bg, k.Alive, redis.Z{Score: now + float64(term.Milliseconds()), Member: redistest.HoldID("cut-off:2")})
 		look(4)
 		over()
-		if v := look(1); v.Queue[0] != "cut-off:2" {
+		if v := look(1); v.Queue[0] != redistest.HoldID("cut-off:2") {
 			t.Fatalf("%+v", v)
 		}
 		// Those who give no sign of life are not believed twice.
-		locktest.PutFairWaiter(t, rdb, "a", "dead:1", -10*time.Millisecond, term)
-		rdb.ZAdd(bg, k.Alive, redis.Z{Score: locktest.ServerNow(rdb) - 10, Member: "cut-off:2"})
+		locktest.PutFairWaiter(t, rdb, "a", redistest.HoldID("dead:1"), -10*time.Millisecond, term)
+		rdb.ZAdd(bg, k.Alive, redis.Z{Score: locktest.ServerNow(rdb) - 10, Member: redistest.HoldID("cut-off:2")})
 		look(2)
 		rdb.HSet(bg, notes, "until", int64(locktest.ServerNow(rdb))-1)
 		look(0)
 		rdb.Del(bg, "a")
 		// Nobody was heard of for very long: no outage takes that long.
-		locktest.PutFairWaiter(t, rdb, "a", "old:1", -61*time.Second, term)
+		locktest.PutFairWaiter(t, rdb, "a", redistest.HoldID("old:1"), -61*time.Second, term)
 		look(0)
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 func TestFairLockIsGivenInTheOrderOfArrival(t *testing.T) {
@@ -72,9 +73,9 @@ func TestFairTryLockNeverOvertakes(t *testing.T) {
 		// free.
 		now := locktest.ServerNow(rdb)
 		k := locktest.FairKeysOf("a")
-		rdb.RPush(bg, k.Queue, "next:1")
-		rdb.ZAdd(bg, k.Deadlines, redis.Z{Score: now + 60_000, Member: "next:1"})
-		rdb.ZAdd(bg, k.Alive, redis.Z{Score: now + 30_000, Member: "next:1"})
+		rdb.RPush(bg, k.Queue, redistest.HoldID("next:1"))
+		rdb.ZAdd(bg, k.Deadlines, redis.Z{Score: now + 60_000, Member: redistest.HoldID("next:1")})
+		rdb.ZAdd(bg, k.Alive, redis.Z{Score: now + 30_000, Member: redistest.HoldID("next:1")})
 		for what, look := range map[string]func() (*rlock.Lease, error){
 			"TryLock":    func() (*rlock.Lease, error) { return l.TryLock(bg) },
 			"WithWait 0": func() (*rlock.Lease, error) { return l.Lock(bg, rlock.WithWait(0)) },
@@ -188,7 +189,7 @@ func TestFairLockIsAdministered(t *testing.T) {
 		l := c.NewFairLock("a")
 		lease := locktest.MustLock(t, l)
 		w := locktest.MustLineUp(t, rdb, l)
-		if ok, err := l.ForceUnlockIf(bg, "another:1"); ok || err != nil {
+		if ok, err := l.ForceUnlockIf(bg, redistest.HoldID("another:1")); ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		if n, err := l.HoldCount(lease.Context(bg)); n != 1 || err != nil {

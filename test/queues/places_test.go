@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // eachLine runs a scenario for each of them.
@@ -30,7 +31,7 @@ func TestNewcomerDoesNotOvertakeTheLineAtAFreeLock(t *testing.T) {
 	eachLine(t, func(t *testing.T, b *locktest.Backend, k locktest.OrderedType) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb)
-		k.Put(t, rdb, "a", "next:1", time.Hour)
+		k.Put(t, rdb, "a", redistest.HoldID("next:1"), time.Hour)
 		e, id := k.Enqueue(t, rdb, k.Open(c, "a"))
 		if _, err := k.Open(c, "a").TryLock(bg); err == nil {
 			t.Fatal("a visitor has the lock")
@@ -38,11 +39,11 @@ func TestNewcomerDoesNotOvertakeTheLineAtAFreeLock(t *testing.T) {
 		if s := locktest.MustState(t, k.Open(c, "a")); !e.Waits() || s.Locked() {
 			t.Fatalf("a newcomer has overtaken a waiter that lives: %+v", s)
 		}
-		if line := k.Line(rdb, "a"); !slices.Equal(line, []string{"next:1", id}) {
+		if line := k.Line(rdb, "a"); !slices.Equal(line, []string{redistest.HoldID("next:1"), id}) {
 			t.Fatalf("the line is %q", line)
 		}
 		// When the first has left it is the newcomer's turn.
-		k.Dies(t, rdb, "a", "next:1")
+		k.Dies(t, rdb, "a", redistest.HoldID("next:1"))
 		k.Visit(c, "a")
 		locktest.MustUnlock(t, e.Held())
 		locktest.OnlyTombstones(t, rdb)
@@ -58,7 +59,7 @@ func TestNobodyOvertakesAWaiterBehindManyDead(t *testing.T) {
 		for i := range 250 {
 			k.Put(t, rdb, "a", fmt.Sprint("dead:", i), time.Hour)
 		}
-		k.Put(t, rdb, "a", "next:1", time.Hour)
+		k.Put(t, rdb, "a", redistest.HoldID("next:1"), time.Hour)
 		for i := range 250 {
 			k.Dies(t, rdb, "a", fmt.Sprint("dead:", i))
 		}
@@ -67,10 +68,10 @@ func TestNobodyOvertakesAWaiterBehindManyDead(t *testing.T) {
 				t.Fatalf("a visitor has the lock, before %d", len(k.Line(rdb, "a")))
 			}
 		}
-		if line := k.Line(rdb, "a"); !slices.Equal(line, []string{"next:1"}) {
+		if line := k.Line(rdb, "a"); !slices.Equal(line, []string{redistest.HoldID("next:1")}) {
 			t.Fatalf("the line is %q", line)
 		}
-		k.Dies(t, rdb, "a", "next:1")
+		k.Dies(t, rdb, "a", redistest.HoldID("next:1"))
 		locktest.MustUnlock(t, locktest.MustLock(t, k.Open(c, "a")))
 		locktest.OnlyTombstones(t, rdb)
 	})
@@ -89,7 +90,7 @@ func TestWaiterThatLivesKeepsItsPlaceBesideACompetitor(t *testing.T) {
 				holder := locktest.MustLock(t, k.Rival(c, "a"), rlock.WithLease(rlock.MaxLease))
 				e, id := k.Enqueue(t, rdb, k.Open(c, "a"))
 				// It is not silent together with all others: the one behind it lives.
-				k.Put(t, rdb, "a", "behind:1", rlock.MaxLease)
+				k.Put(t, rdb, "a", redistest.HoldID("behind:1"), rlock.MaxLease)
 				for range 9 { // three waiter leases
 					sign := k.Sign(rdb, "a", id)
 					clock.Rest(t)
@@ -98,13 +99,13 @@ func TestWaiterThatLivesKeepsItsPlaceBesideACompetitor(t *testing.T) {
 					if _, err := k.Open(c, "a").TryLock(bg); err == nil {
 						t.Fatal("a visitor has the lock")
 					}
-					if line := k.Line(rdb, "a"); !slices.Equal(line, []string{id, "behind:1"}) {
+					if line := k.Line(rdb, "a"); !slices.Equal(line, []string{id, redistest.HoldID("behind:1")}) {
 						t.Fatalf("a waiter that lives has lost its place: %q", line)
 					}
 				}
 				locktest.MustUnlock(t, holder)
 				locktest.MustUnlock(t, e.Held())
-				k.Dies(t, rdb, "a", "behind:1")
+				k.Dies(t, rdb, "a", redistest.HoldID("behind:1"))
 				k.Visit(c, "a")
 				locktest.OnlyTombstones(t, rdb)
 			})

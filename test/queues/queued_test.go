@@ -18,7 +18,7 @@ import (
 )
 
 // eachType runs a scenario for each of them, each with a Redis of its own. They
-// wait for time-outs and leases most of the time, so they do it beside each other.
+// wait for timeouts and leases most of the time, so they do it beside each other.
 func eachType(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, k locktest.QueuedType)) {
 	t.Helper()
 	for _, k := range locktest.QueuedTypes {

@@ -16,6 +16,7 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
@@ -509,9 +510,9 @@ func TestShutdownDuringAReleaseToAWaiter(t *testing.T) {
 // A dead waiter is in front of that of the client.
 func TestDeadWaiterInFrontOfTheOneThatAReleaseNames(t *testing.T) {
 	eachPassing(t, func(t *testing.T, h *holder) {
-		h.Put(t, h.rdb, "a", "dead:1", time.Hour)
+		h.Put(t, h.rdb, "a", redistest.HoldID("dead:1"), time.Hour)
 		next, _ := h.join(t)
-		h.Dies(t, h.rdb, "a", "dead:1")
+		h.Dies(t, h.rdb, "a", redistest.HoldID("dead:1"))
 		locktest.MustUnlock(t, h.held)
 		locktest.MustUnlock(t, next.Held())
 		h.free(t)

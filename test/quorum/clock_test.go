@@ -64,7 +64,7 @@ func jumpClocks(t *testing.T, nodes int, jump time.Duration, back, quarantine bo
 	set(jump)
 	if !quarantine {
 		var second *rlock.Lease
-		// On a busy machine the first try may miss a time-out.
+		// On a busy machine the first try may miss a timeout.
 		locktest.Eventually(t, "the second gets in", func() (ok bool) {
 			var err error
 			second, err = judge.try(two)

@@ -124,7 +124,7 @@ func redLockWithLostReplies(t *testing.T, script string) {
 // Requests that hang on their way until their hold is over meet its tombstone:
 // those of a try that failed, of a wait that was given up, and of a hold.
 func TestRedLockRequestsThatComeLate(t *testing.T) {
-	t.Parallel() // it waits for time-outs most of the time
+	t.Parallel() // it waits for timeouts most of the time
 	locktest.Beside(t, "acquire of a try that failed", func(t *testing.T) {
 		n := withLateRequests(t)
 		l := n.fresh(t)
@@ -299,7 +299,7 @@ func (n *lateRequests) arrive(t *testing.T, atLeast, stopped int) {
 // Votes that come when the lease that they are for is over are no hold: they are
 // taken back, and do not stand in the way of the next try.
 func TestRedLockVotesThatComeTooLate(t *testing.T) {
-	t.Parallel() // it waits for time-outs most of the time
+	t.Parallel() // it waits for timeouts most of the time
 	n := startMasters(t)
 	n.warm(t)
 	const lease = 2 * time.Second

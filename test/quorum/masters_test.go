@@ -66,7 +66,7 @@ func (n *masters) client(t testing.TB, addr string, opts []rlock.Option) *rlock.
 	t.Helper()
 	rdb := locktest.Dialer(addr)(t, locktest.DialOnce)
 	rdb.AddHook(&n.calls)
-	// Node time-outs are the subject of tests; those of the clients end what lasts longer.
+	// Node timeouts are the subject of tests; those of the clients end what lasts longer.
 	opts = append([]rlock.Option{rlock.WithCommandTimeout(patience), rlock.WithUnlockTimeout(patience)}, opts...)
 	return locktest.NewClient(t, rdb, opts...)
 }

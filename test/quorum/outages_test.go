@@ -31,7 +31,7 @@ var (
 )
 
 // Whatever happens to up to two of five nodes, at whatever step, the lock works,
-// and no call takes longer than the node time-out; with three it says so, and
+// and no call takes longer than the node timeout; with three it says so, and
 // leaves nothing on those that live.
 func TestRedLockWithNodesKilledOrStopped(t *testing.T) {
 	locktest.Nightly(t)
@@ -39,7 +39,7 @@ func TestRedLockWithNodesKilledOrStopped(t *testing.T) {
 	for _, fault := range []nodeFault{killNode, stopNode} {
 		for _, step := range []string{"before the acquire", "before the write-back", "held", "at the renewal", "at the release"} {
 			t.Run(fault.name+" "+step, func(t *testing.T) {
-				t.Parallel() // they wait for time-outs, renewals and losses most of the time
+				t.Parallel() // they wait for timeouts, renewals and losses most of the time
 				n := startMasters(t)
 				lease := locktest.RedLockLease
 				if step != "held" && step != "at the renewal" {
@@ -236,7 +236,7 @@ func TestRedLockWithTwoNodesHungCostsNoTimeouts(t *testing.T) {
 			fault.strike(n, 3)
 			before := runtime.NumGoroutine()
 			some := run()
-			// Until the first request has timed out, each waits for its own time-out.
+			// Until the first request has timed out, each waits for its own timeout.
 			// After that nobody waits but for a PING, and what those few have left
 			// ends when go-redis gives up.
 			few := func() bool { return runtime.NumGoroutine() < before+pairs }
@@ -246,7 +246,7 @@ func TestRedLockWithTwoNodesHungCostsNoTimeouts(t *testing.T) {
 				t.Errorf("%d pairs have left %d goroutines", pairs, runtime.NumGoroutine()-before)
 			}
 			t.Logf("%d pairs: %v with all nodes, %v and %v with two %s", pairs, all, some, more, fault.name)
-			// One time-out for each pair would be a hundred seconds more. The first few
+			// One timeout for each pair would be a hundred seconds more. The first few
 			// do wait, until it is known that the nodes are gone. A busy machine needs long
 			// with all nodes too.
 			if max(some, more) > 10*timeout+10*all {

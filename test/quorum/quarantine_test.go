@@ -72,7 +72,7 @@ func stockLock(t testing.TB, cs []*rlock.Client, quarantine bool, opts ...rlock.
 func bootstrap(t testing.TB, addrs []string) {
 	t.Helper()
 	l := stockLock(t, clientsAt(t, addrs), true)
-	// On a busy machine a node may miss the time-out.
+	// On a busy machine a node may miss the timeout.
 	locktest.Eventually(t, "all nodes vote", func() bool {
 		err := l.BootstrapNodes(bg)
 		if errors.Is(err, rlock.ErrInvalidArgument) {
@@ -139,7 +139,7 @@ func letsNoSecondIn(t *testing.T, forget func(*redistest.Server), forgetful int,
 		forget(s)
 	}
 	if !quarantine {
-		// On a busy machine the first try may miss a time-out.
+		// On a busy machine the first try may miss a timeout.
 		var second *rlock.Lease
 		locktest.Eventually(t, "the second gets in", func() (ok bool) {
 			var err error
@@ -188,7 +188,7 @@ func TestBootstrap(t *testing.T) {
 	addrs := addressesOf(servers)
 	cs := clientsAt(t, addrs)
 	l := stockLock(t, cs, true)
-	// On a busy machine nodes may miss the time-out, which is another error.
+	// On a busy machine nodes may miss the timeout, which is another error.
 	bootstrap := func(want error, text string) {
 		t.Helper()
 		locktest.Eventually(t, "Bootstrap says "+text, func() bool {

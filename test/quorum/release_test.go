@@ -114,7 +114,7 @@ func TestRedLockRepeatedReleaseLeavesOneOnEachNode(t *testing.T) {
 	n.nothing(t, "stock")
 }
 
-// Unlock is bounded by its own time-out, also where that of a node is longer.
+// Unlock is bounded by its own timeout, also where that of a node is longer.
 func TestRedLockUnlockTimeout(t *testing.T) {
 	t.Parallel()
 	n := startMasters(t)
@@ -181,7 +181,7 @@ func TestRedLockNodeOfAClosedClientComesBack(t *testing.T) {
 	n.allVoteFor(t, lease)
 	n.servers[1].Pause()
 	locktest.MustUnlock(t, lease)
-	time.Sleep(4 * time.Second) // the node hangs for longer than its time-outs
+	time.Sleep(4 * time.Second) // the node hangs for longer than its timeouts
 	n.servers[1].Kill()
 	n.servers[1].Restart()
 	n.servers[2].Kill()

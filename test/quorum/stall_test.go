@@ -25,7 +25,7 @@ var withOneAway = []struct {
 
 // Those who compete for a lock do not keep their votes from each other while they
 // wait for a node that is silent, be it the first that is asked or another: who did would
-// wait for the node time-out, and the others with it for longer than MustLock does.
+// wait for the node timeout, and the others with it for longer than MustLock does.
 func TestRedLockContentionDoesNotWaitForASilentNode(t *testing.T) {
 	t.Parallel()
 	const clients, holds = 4, 6

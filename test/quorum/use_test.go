@@ -169,7 +169,7 @@ func TestRedLockReentry(t *testing.T) {
 // A context that ends at any step leaves nothing, and nobody waits for what it
 // has left: neither the caller, nor the next one.
 func TestRedLockCancelledAtEachStep(t *testing.T) {
-	t.Parallel() // it waits for time-outs most of the time
+	t.Parallel() // it waits for timeouts most of the time
 	for _, script := range []string{"quorum/acquire", "quorum/raise", "quorum/release", "waiting"} {
 		for _, action := range []faultproxy.Action{faultproxy.Pass, faultproxy.SwallowReply, faultproxy.Hold} {
 			if script == "waiting" && action != faultproxy.Pass {
@@ -235,7 +235,7 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 							locktest.MustUnlock(t, lease)
 						default:
 							locktest.WantEnded(t, err, context.Canceled)
-							if took > locktest.Patience { // far above the time-out, for a busy machine
+							if took > locktest.Patience { // far above the timeout, for a busy machine
 								t.Errorf("returned after %v", took)
 							}
 						}
@@ -262,7 +262,7 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 // One who is given up when he has votes enough, but no hold yet, may have looked
 // like a holder to others. They do not sleep until his lease would be over.
 func TestRedLockGivenUpWakesWhoTookItForAHold(t *testing.T) {
-	t.Parallel() // it waits for time-outs most of the time
+	t.Parallel() // it waits for timeouts most of the time
 	n := startMasters(t)
 	n.warm(t)
 	n.unequal(t, "stock")
@@ -323,11 +323,11 @@ func TestRedLockGivenUpWakesWhoTookItForAHold(t *testing.T) {
 
 // Who holds a lock, as the nodes say it, some of which may be away.
 func TestRedLockStateAndForce(t *testing.T) {
-	t.Parallel() // it waits for time-outs most of the time
+	t.Parallel() // it waits for timeouts most of the time
 	for _, away := range []int{0, 2} {
 		locktest.Beside(t, fmt.Sprint(away, " nodes are stopped"), func(t *testing.T) {
 			if away > 0 {
-				locktest.Thorough(t) // half a minute of time-outs
+				locktest.Thorough(t) // half a minute of timeouts
 			}
 			n := startMasters(t)
 			l := locktest.NewRedLock(t, "stock", n.clients(t, rlock.WithWatchdogLease(locktest.RedLockLease)), rlock.WithNodeTimeout(locktest.RedLockTimeout))

@@ -124,10 +124,11 @@ func TestBesideRedissonReaders(t *testing.T) {
 		})
 		t.Run("its transaction writes", func(t *testing.T) {
 			j, l := setUp(t)
-			j.RDB.HSet(bg, "a", "mode", "write", "u:1:write:tx", 1)
+			const transaction = ":6ac8e8c26ac8e8c26ac8e8c26ac8e8c2"
+			j.RDB.HSet(bg, "a", "mode", "write", locktest.JavaOwner+":write"+transaction, 1)
 			j.RDB.PExpire(bg, "a", time.Minute)
 			s, err := l.Writer.State(bg)
-			if err != nil || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0].HoldID != "u:1:tx" {
+			if err != nil || s.Mode != rlock.ModeExclusive || len(s.Holders) != 1 || s.Holders[0].HoldID != locktest.JavaOwner+transaction {
 				t.Fatalf("%+v, %v", s, err)
 			}
 			j.RDB.Del(bg, "a")

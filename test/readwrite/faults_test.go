@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 func TestServerAtItsMemoryLimitCanReleaseBothSides(t *testing.T) {
@@ -78,7 +79,7 @@ func TestLossOfASideIsTold(t *testing.T) {
 			"both":                {func(n string, w, r *rlock.Lease) { rdb.Del(bg, n) }, rlock.ErrRemoved, rlock.ErrRemoved},
 			"both, another writer now": {func(n string, w, r *rlock.Lease) {
 				rdb.Del(bg, n)
-				rdb.HSet(bg, n, "mode", "write", "x:1:write", 1)
+				rdb.HSet(bg, n, "mode", "write", redistest.HoldID("x:1")+":write", 1)
 				rdb.PExpire(bg, n, time.Minute)
 			}, rlock.ErrTakenOver, rlock.ErrTakenOver},
 		} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // The dead hold nobody up, and are swept out by who meets them. The hash does not
@@ -33,9 +34,11 @@ func TestDeadReadersDoNotHoldWritersUp(t *testing.T) {
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
 		locktest.MustUnlock(t, locktest.MustLock(t, l.Writer)) // by its timer
 
-		java.Read("!dead:1", 50*time.Millisecond)
+		java.Read(redistest.HoldID("!dead:1"), 50*time.Millisecond)
 		living := locktest.MustLock(t, l.Reader, rlock.WithLease(time.Minute))
-		locktest.Eventually(t, "one is dead", func() bool { return rdb.Exists(bg, locktest.ReaderTimer("a", "!dead:1", 1)).Val() == 0 })
+		locktest.Eventually(t, "one is dead", func() bool {
+			return rdb.Exists(bg, locktest.ReaderTimer("a", redistest.HoldID("!dead:1"), 1)).Val() == 0
+		})
 		s, err := l.Reader.State(bg)
 		if err != nil || len(s.Holders) != 1 || s.Holders[0].HoldID != living.HoldID() {
 			t.Fatalf("the state shows the dead: %+v, %v", s, err)
@@ -54,10 +57,10 @@ func TestRenewedReaderDoesNotKeepTheDeadAlive(t *testing.T) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithWatchdogLease(2*time.Second))
 		living := locktest.MustLock(t, c.NewReadWriteLock("a").Reader)
-		locktest.JavaReadLock{RDB: rdb, Name: "a"}.Read("dead:1", time.Second)
+		locktest.JavaReadLock{RDB: rdb, Name: "a"}.Read(redistest.HoldID("dead:1"), time.Second)
 		was := living.Deadline()
 		locktest.Eventually(t, "the dead one is over, the other was renewed", func() bool {
-			return rdb.Exists(bg, locktest.ReaderTimer("a", "dead:1", 1)).Val() == 0 && living.Deadline().After(was)
+			return rdb.Exists(bg, locktest.ReaderTimer("a", redistest.HoldID("dead:1"), 1)).Val() == 0 && living.Deadline().After(was)
 		})
 		locktest.MustUnlock(t, living)
 		locktest.MustBeEmpty(t, rdb)
@@ -95,14 +98,14 @@ func TestLockLastsAsLongAsItsLongestReader(t *testing.T) {
 		renewed := locktest.MustLock(t, l.Reader)
 		java.Read(locktest.JavaOwner, 20*time.Minute)
 		java.Read(locktest.JavaOwner, 10*time.Minute)
-		java.Read("other:1", 15*time.Minute)
-		java.Read("other:1", 25*time.Minute)
+		java.Read(redistest.HoldID("other:1"), 15*time.Minute)
+		java.Read(redistest.HoldID("other:1"), 25*time.Minute)
 		locktest.MustUnlock(t, hour)
 		locktest.WantTTL(t, rdb, "a", 30*time.Minute)
 		locktest.MustUnlock(t, half)
 		locktest.WantTTL(t, rdb, "a", 25*time.Minute)
-		java.Release("other:1")
-		java.Release("other:1")
+		java.Release(redistest.HoldID("other:1"))
+		java.Release(redistest.HoldID("other:1"))
 		java.Release(locktest.JavaOwner)
 		java.Release(locktest.JavaOwner)
 		locktest.WantTTL(t, rdb, "a", locktest.Lease)
@@ -153,11 +156,11 @@ func TestReadersCostTheSameHoweverManyThereAre(t *testing.T) {
 			first := locktest.MustLock(t, l.Reader, rlock.WithLease(time.Hour))
 			last := locktest.MustLock(t, l.Reader, rlock.WithLease(time.Hour))
 			err := rdb.Eval(bg, `for i = 1, ARGV[1] do
-				redis.call('hset', 'a', 'reader:' .. i, 1)
+				redis.call('hset', 'a', ARGV[3] .. i, 1)
 				if ARGV[2] == '1' then
-					redis.call('set', '{a}:reader:' .. i .. ':rwlock_timeout:1', 1, 'px', 3600000)
+					redis.call('set', '{a}:' .. ARGV[3] .. i .. ':rwlock_timeout:1', 1, 'px', 3600000)
 				end
-			end`, nil, n, alive).Err()
+			end`, nil, n, alive, strings.TrimSuffix(redistest.HoldID("reader:1"), "1")).Err()
 			if err != nil && !errors.Is(err, redis.Nil) {
 				t.Fatal(err)
 			}

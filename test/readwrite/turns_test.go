@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // sides are the two sides of a read-write lock, of whatever type.
@@ -186,7 +187,7 @@ func TestAdmittedReaderThatDoesNotComeIsForgotten(t *testing.T) {
 			for alive := 1500 * time.Millisecond; ; alive *= 2 { // a busy machine looks too late
 				write := locktest.MustLock(t, l.Writer)
 				until = time.Now().Add(alive)
-				rdb.ZAdd(bg, "{a}:rlock:readers", redis.Z{Score: float64(until.UnixMilli()), Member: "dead:1"})
+				rdb.ZAdd(bg, "{a}:rlock:readers", redis.Z{Score: float64(until.UnixMilli()), Member: redistest.HoldID("dead:1")})
 				rdb.PExpire(bg, "{a}:rlock:readers", time.Minute)
 				leave(write)
 				early, err := l.Writer.TryLock(bg)

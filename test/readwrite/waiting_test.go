@@ -15,6 +15,7 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // queueUp is how many wait in a client for a lock.
@@ -512,7 +513,7 @@ func TestDeadWaitingWriterIsForgotten(t *testing.T) {
 		rdb := b.Client(t)
 		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
 		until := time.Now().Add(locktest.Ample(time.Second))
-		rdb.ZAdd(bg, "{a}:rlock:writers", redis.Z{Score: float64(until.UnixMilli()), Member: "dead:1"})
+		rdb.ZAdd(bg, "{a}:rlock:writers", redis.Z{Score: float64(until.UnixMilli()), Member: redistest.HoldID("dead:1")})
 		rdb.PExpire(bg, "{a}:rlock:writers", time.Minute)
 		_, err := l.Reader.TryLock(bg)
 		locktest.WantErr(t, err, rlock.ErrNotAcquired)
@@ -521,7 +522,7 @@ func TestDeadWaitingWriterIsForgotten(t *testing.T) {
 			t.Fatalf("in %v too early", early)
 		}
 		got := waitFor(t, rdb, l.Writer, l, 1, 1)
-		if members := rdb.ZRange(bg, "{a}:rlock:writers", 0, -1).Val(); len(members) != 1 || members[0] == "dead:1" {
+		if members := rdb.ZRange(bg, "{a}:rlock:writers", 0, -1).Val(); len(members) != 1 || members[0] == redistest.HoldID("dead:1") {
 			t.Fatalf("registered: %q", members)
 		}
 		locktest.MustUnlock(t, read)
@@ -537,8 +538,8 @@ func TestWriterWaitsOutReadersThatDie(t *testing.T) {
 		l := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient)).NewReadWriteLock("a")
 		java := locktest.JavaReadLock{RDB: rdb, Name: "a"}
 		start := time.Now()
-		java.Read("dead:1", 700*time.Millisecond)
-		java.Read("dead:2", 300*time.Millisecond)
+		java.Read(redistest.HoldID("dead:1"), 700*time.Millisecond)
+		java.Read(redistest.HoldID("dead:2"), 300*time.Millisecond)
 		locktest.MustUnlock(t, locktest.MustLock(t, l.Writer))
 		if took := time.Since(start); took < 690*time.Millisecond || took > locktest.Patience {
 			t.Fatalf("waited %v for readers of 300 and 700 ms", took)

@@ -184,7 +184,7 @@ func cancelAtOnce(t *testing.T, b *locktest.Backend, locks int) {
 	took := time.Since(start)
 	t.Logf("all returned in %v", took.Round(100*time.Microsecond))
 	// It takes some 20 ms, and with one round trip each it would too. What
-	// must not happen is that they wait for a poll or a time-out, of 3 s at
+	// must not happen is that they wait for a poll or a timeout, of 3 s at
 	// least, or for each other.
 	if took > 2*time.Second {
 		t.Errorf("the last returned after %v", took)

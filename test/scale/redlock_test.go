@@ -167,7 +167,7 @@ func TestRedLocksAreRenewedThroughOutages(t *testing.T) {
 	}
 }
 
-// What waits for its turn here is no fault of a node: the time-out of a renewal
+// What waits for its turn here is no fault of a node: the timeout of a renewal
 // begins when it is sent. All of them together take longer than that.
 func TestRedLockRenewalsMayWaitForTheirTurn(t *testing.T) {
 	locktest.Thorough(t)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // fill puts n waiters that live into the line, behind all others.
@@ -104,7 +105,7 @@ func TestOperationsCostTheSameHoweverManyWait(t *testing.T) {
 					holder := locktest.MustLock(t, k.Rival(m.Client, name), rlock.WithLease(time.Hour))
 					head := parked(2)
 					for i := range java {
-						j := &locktest.JavaFairLock{RDB: rdb, Keys: locktest.FairKeysOf(name), Owner: fmt.Sprint("java:", i), Wait: 300_000}
+						j := &locktest.JavaFairLock{RDB: rdb, Keys: locktest.FairKeysOf(name), Owner: redistest.HoldID(fmt.Sprint("java:", i)), Wait: 300_000}
 						j.Try(time.Hour)
 					}
 					fill(t, k, rdb, name, n)

@@ -36,8 +36,14 @@ func TestClusterLocks(t *testing.T) {
 		t.Run("OfAllSlotsAreHandedOverByMessageAndLeaveNothing", func(t *testing.T) { clusterHandsOver(t, c, on) })
 		t.Run("HaveNamesOfEveryKind", func(t *testing.T) { clusterNames(t, c) })
 		t.Run("WithNamesOfTwoSlotsAreRefusedBeforeAnythingIsSent", func(t *testing.T) { clusterRefusesNames(t, c) })
-		t.Run("AreLookedAtAfterTheConfirmationOfEachKind", func(t *testing.T) { clusterConfirmsBoth(t, c) })
-		t.Run("AreAwaitedInTheRightChannelAfterABadStart", func(t *testing.T) { clusterBadStart(t, c) })
+		t.Run("AreLookedAtAfterTheConfirmationOfEachKind", func(t *testing.T) {
+			redistest.NeedSharded(t)
+			clusterConfirmsBoth(t, c)
+		})
+		t.Run("AreAwaitedInTheRightChannelAfterABadStart", func(t *testing.T) {
+			redistest.NeedSharded(t)
+			clusterBadStart(t, c)
+		})
 	})
 	locktest.Beside(t, "Disturbed", func(t *testing.T) {
 		c := redistest.StartCluster(t, 3, 0)
@@ -46,12 +52,15 @@ func TestClusterLocks(t *testing.T) {
 		t.Run("OutliveScriptFlush", func(t *testing.T) { clusterScriptFlush(t, c, on) })
 	})
 	for _, mode := range []pubSubMode{
-		{name: "Auto", mode: rlock.PubSubAuto, sharded: true},
+		{name: "Auto", mode: rlock.PubSubAuto, sharded: !redistest.IsOld(), plain: redistest.IsOld()},
 		{name: "Sharded", mode: rlock.PubSubSharded, sharded: true},
 		{name: "Plain", mode: rlock.PubSubPlain, plain: true},
 		{name: "Both", mode: rlock.PubSubBoth, sharded: true, plain: true},
 	} {
 		locktest.Beside(t, "AreAnnounced"+mode.name, func(t *testing.T) {
+			if mode.sharded {
+				redistest.NeedSharded(t)
+			}
 			c := redistest.StartCluster(t, 3, 0)
 			clusterPubSub(t, c, nodes(c), mode)
 		})
@@ -432,7 +441,7 @@ func TestClusterMasterThatHangsIsLeftForItsSuccessor(t *testing.T) {
 	locktest.MustUnlock(t, held)
 }
 
-// go-redis does not let go of a handshake before its own time-out.
+// go-redis does not let go of a handshake before its own timeout.
 func TestCloseIsBoundedWhileASubscriptionHangs(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -158,6 +158,28 @@ func TestQueuedHoldsLastWhileTheirSlotMoves(t *testing.T) {
 	}
 }
 
+// The release of a writer has the keys of the readers that wait too, and is repeated until the slot has moved.
+func TestWriterLeavesWhenItsSlotHasMoved(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	a := locktest.Join(t, c.Client())
+	name := "{writer moves} lock"
+	slot := c.Slot(name)
+	l := a.NewReadWriteLock(name)
+	lease := locktest.MustLock(t, l.Writer)
+	again := locktest.MustLockCtx(t, lease.Context(bg), l.Writer)
+	left := make(chan error, 1)
+	c.MigrateSlotWith(slot, elsewhere(c, slot), func() {
+		locktest.MustUnlock(t, again) // needs the lock only
+		go func() { left <- lease.Unlock(bg) }()
+		locktest.Eventually(t, "it was sent away", func() bool { return a.Events.Retried("rw/write_release", "TRYAGAIN") >= 2 })
+	})
+	if err := <-left; err != nil && !errors.Is(err, rlock.ErrRefused) {
+		t.Error(err)
+	}
+	locktest.MustUnlock(t, locktest.MustLock(t, l.Reader))
+}
+
 // While a slot moves from one node to another, key by key, each node has a part
 // of a lock: the timers that a script does not find may be elsewhere. Nobody
 // may take that for the death of a reader, and readers can leave meanwhile.

@@ -176,7 +176,7 @@ func (p *mirrored) tooFew(t *testing.T) {
 
 func (p *mirrored) slow(t *testing.T) {
 	proxy := faultproxy.New(t, p.Master.Addr())
-	// go-redis's read time-out must be longer than the replicas'.
+	// go-redis's read timeout must be longer than the replicas'.
 	rdb := locktest.Dialer(proxy.Addr())(t, func(o *redis.Options) { o.ReadTimeout = 20 * time.Second })
 	a := locktest.Join(t, rdb, rlock.WithReplicaAck(1, 2*time.Second), rlock.WithCommandTimeout(3*time.Second))
 	locktest.MustUnlock(t, locktest.MustLock(t, a.NewLock("slow")))

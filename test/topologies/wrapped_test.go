@@ -16,6 +16,7 @@ import (
 // The client of a wrapped cluster client listens over one connection to each node, however many slots
 // it waits for, also after one has moved.
 func TestWrappedClusterClientListensOnAConnectionForEachNode(t *testing.T) {
+	redistest.NeedSharded(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	holder := locktest.NewClient(t, c.Client())

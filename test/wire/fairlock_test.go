@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/redistest"
 )
 
 // ear hears what is published about a lock.
@@ -281,7 +282,7 @@ func TestFairLineBehindAnEndlessWait(t *testing.T) {
 		k := locktest.FairKeysOf("a")
 		m := locktest.Join(t, b.Client(t))
 		lease := locktest.MustLock(t, m.NewFairLock("a"))
-		j := &locktest.JavaFairLock{RDB: rdb, Keys: k, Owner: "java:1", Wait: math.MaxInt64}
+		j := &locktest.JavaFairLock{RDB: rdb, Keys: k, Owner: redistest.HoldID("java:1"), Wait: math.MaxInt64}
 		j.Try(time.Minute)
 		w := locktest.Parked(t, rdb, m, "a")
 		locktest.MustUnlock(t, lease)
@@ -301,7 +302,7 @@ func TestFairHeadWithoutADeadlineIsRemoved(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
-		rdb.RPush(bg, locktest.FairKeysOf("a").Queue, "java:1")
+		rdb.RPush(bg, locktest.FairKeysOf("a").Queue, redistest.HoldID("java:1"))
 		c := locktest.NewClient(t, rdb, rlock.WithWaiterLease(time.Second))
 		ctx, cancel := context.WithTimeout(bg, 20*time.Second)
 		defer cancel()

@@ -24,13 +24,13 @@ import (
 // house has the packages that the root is made of, by layer. Each imports what is in the layers above its own in
 // this list, and nothing beside it.
 var house = [][]string{
-	{"internal/seam"},
+	{"internal/seam", "internal/visible"},
 	{"internal/clock", "internal/oplock"},
 	{"internal/wire"},
 	{"internal/notify"},
 	{"internal/pubsub"},
 	{"internal/protocol"},
-	{"internal/timers", "internal/wait", "internal/watch"},
+	{"internal/handle", "internal/timers", "internal/wait", "internal/watch"},
 	{"internal/presence"},
 	{"internal/quorum"},
 	{"."},

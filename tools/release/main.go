@@ -1,21 +1,27 @@
-// Release prepares a version, and tries it as its users will get it: from a module proxy, in a fresh module. The
-// modules beside the root build here with what is beside them (replace); users get the version that they require.
+// Release makes a version, and tries it as its users will get it: from a module proxy, in a fresh module, and by go
+// install. The modules beside the root build here with what is beside them (replace); what is tagged has no replace, and
+// requires the root in that version. So the tags are on a commit of their own, which follows the last one and is on no
+// branch.
 //
 //	go run ./release -dir .. v0.2.0          # tries the version, changes nothing
-//	go run ./release -dir .. -write v0.2.0   # has the modules require it
+//	go run ./release -dir .. -write v0.2.0   # keeps the commit and its tags, to be pushed
 package main
 
 import (
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/semver"
+	"golang.org/x/mod/sumdb/dirhash"
 	"golang.org/x/mod/zip"
 )
 
@@ -42,7 +48,7 @@ var published = []struct{ dir, use string }{
 func main() {
 	log.SetFlags(0)
 	dir := flag.String("dir", "..", "the root of the repository")
-	write := flag.Bool("write", false, "have the modules require the version")
+	write := flag.Bool("write", false, "keep the commit and its tags")
 	flag.Parse()
 	version := flag.Arg(0)
 	if flag.NArg() != 1 || semver.Canonical(version) != version {
@@ -53,18 +59,19 @@ func main() {
 		log.Fatal(err)
 	}
 	err = try(*dir, tmp, version)
+	if err == nil && *write {
+		err = keep(*dir, filepath.Join(tmp, "tree"), version)
+	}
 	if removed := os.RemoveAll(tmp); err == nil {
 		err = removed
-	}
-	if err == nil && *write {
-		err = require(*dir, version, false)
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// try builds a program in a fresh module that gets each module from a proxy.
+// try tags the version in a clone, builds a program in a fresh module that gets each module from a proxy, and installs
+// the programs.
 func try(dir, tmp, version string) error {
 	tree, proxy, user := filepath.Join(tmp, "tree"), filepath.Join(tmp, "proxy"), filepath.Join(tmp, "user")
 	if err := os.Mkdir(user, 0o755); err != nil {
@@ -73,12 +80,12 @@ func try(dir, tmp, version string) error {
 	if err := run(dir, nil, "git", "clone", "--quiet", "--no-hardlinks", ".", tree); err != nil {
 		return err
 	}
-	if err := require(tree, version, true); err != nil {
+	if err := tag(tree, version); err != nil {
 		return err
 	}
 	program := "package main\n\n"
 	for _, m := range published {
-		if err := publish(filepath.Join(tree, m.dir), proxy, pathOf(m.dir), version); err != nil {
+		if err := publish(tree, m.dir, proxy, version); err != nil {
 			return err
 		}
 		if m.use != "" {
@@ -112,7 +119,7 @@ func try(dir, tmp, version string) error {
 			get = append(get, pathOf(m.dir)+"@"+version)
 			continue
 		}
-		if err := run(user, append(env, "GOBIN="+filepath.Join(tmp, "bin")), "go", "install", pathOf(m.dir)+"@"+version); err != nil {
+		if err := install(tree, tmp, user, env, m.dir, version); err != nil {
 			return err
 		}
 	}
@@ -122,27 +129,123 @@ func try(dir, tmp, version string) error {
 	return run(user, env, "go", "build", "-o", os.DevNull, ".")
 }
 
-// require has the modules beside the root require it in that version.
-func require(dir, version string, asUsers bool) error {
+// install installs a program, which has to know its version, and builds it in the commit that is tagged.
+func install(tree, tmp, user string, env []string, dir, version string) error {
+	bin := filepath.Join(tmp, "bin")
+	if err := run(user, append(env, "GOBIN="+bin), "go", "install", pathOf(dir)+"@"+version); err != nil {
+		return err
+	}
+	out, err := exec.Command(filepath.Join(bin, filepath.Base(dir)), "--version").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), version) {
+		return fmt.Errorf("%s --version: %v: %q is not %s", dir, err, out, version)
+	}
+	return run(filepath.Join(tree, dir), env, "go", "build", "-mod=readonly", "-o", os.DevNull, ".")
+}
+
+// tag makes the commit of a version, and its tags: one for each module.
+func tag(tree, version string) error {
+	sums, err := sumsOf(tree, version)
+	if err != nil {
+		return err
+	}
 	for _, m := range published[1:] {
-		args := []string{"mod", "edit", "-require=" + root + "@" + version}
-		if asUsers {
-			args = append(args, "-dropreplace="+root)
+		dir := filepath.Join(tree, m.dir)
+		if err := run(dir, nil, "go", "mod", "edit", "-require="+root+"@"+version, "-dropreplace="+root); err != nil {
+			return err
 		}
-		if err := run(filepath.Join(dir, m.dir), nil, "go", args...); err != nil {
+		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err != nil {
+			return err
+		}
+		file, err := modfile.Parse("go.mod", mod, nil)
+		if err != nil {
+			return err
+		}
+		if len(file.Replace) > 0 {
+			return fmt.Errorf("%s/go.mod still has a replace: go install refuses it", m.dir)
+		}
+		if err := addSums(filepath.Join(dir, "go.sum"), sums); err != nil {
+			return err
+		}
+	}
+	who, err := exec.Command("git", "-C", tree, "log", "-1", "--format=GIT_AUTHOR_NAME=%cn%nGIT_AUTHOR_EMAIL=%ce%nGIT_COMMITTER_NAME=%cn%nGIT_COMMITTER_EMAIL=%ce").Output()
+	if err != nil {
+		return err
+	}
+	message := version + ": each module requires the root in this version"
+	if err := run(tree, strings.Split(strings.TrimSpace(string(who)), "\n"), "git", "commit", "--quiet", "--all", "-m", message); err != nil {
+		return err
+	}
+	for _, name := range tags(version) {
+		if err := run(tree, nil, "git", "tag", name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// publish puts a module into a proxy: a folder of the form that GOPROXY takes.
-func publish(dir, proxy, path, version string) error {
+func tags(version string) (all []string) {
+	for _, m := range published {
+		all = append(all, strings.TrimPrefix(m.dir+"/"+version, "./"))
+	}
+	return all
+}
+
+// keep has the repository have the commit and the tags.
+func keep(dir, tree, version string) error {
+	args := []string{"fetch", "--quiet", "--no-tags", tree}
+	for _, name := range tags(version) {
+		args = append(args, "refs/tags/"+name+":refs/tags/"+name)
+	}
+	if err := run(dir, nil, "git", args...); err != nil {
+		return err
+	}
+	fmt.Println("git push origin", strings.Join(tags(version), " "))
+	return nil
+}
+
+// sumsOf are the lines of a go.sum for the root, of which the other modules in the tree are no part.
+func sumsOf(tree, version string) ([]string, error) {
+	f, err := os.CreateTemp("", "rlock-root-*.zip")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name())
+	err = zip.CreateFromVCS(f, module.Version{Path: root, Version: version}, tree, "HEAD", "")
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return nil, err
+	}
+	whole, err := dirhash.HashZip(f.Name(), dirhash.Hash1)
+	if err != nil {
+		return nil, err
+	}
+	mod, err := dirhash.Hash1([]string{"go.mod"}, func(string) (io.ReadCloser, error) { return os.Open(filepath.Join(tree, "go.mod")) })
+	return []string{root + " " + version + " " + whole, root + " " + version + "/go.mod " + mod}, err
+}
+
+func addSums(file string, more []string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	lines := append(strings.Split(strings.TrimSpace(string(text)), "\n"), more...)
+	slices.Sort(lines)
+	return os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644)
+}
+
+// publish puts what is tagged of a module into a proxy: a folder of the form that GOPROXY takes.
+func publish(tree, dir, proxy, version string) error {
+	path := pathOf(dir)
 	to := filepath.Join(proxy, path, "@v")
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	sub := strings.TrimPrefix(dir, ".")
+	revision := strings.TrimPrefix(dir+"/"+version, "./")
+	mod, err := exec.Command("git", "-C", tree, "show", revision+":"+filepath.Join(sub, "go.mod")).Output()
 	if err != nil {
 		return err
 	}
@@ -156,7 +259,7 @@ func publish(dir, proxy, path, version string) error {
 	if err != nil {
 		return err
 	}
-	err = zip.CreateFromDir(f, module.Version{Path: path, Version: version}, dir)
+	err = zip.CreateFromVCS(f, module.Version{Path: path, Version: version}, tree, revision, sub)
 	if closed := f.Close(); err == nil {
 		err = closed
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/go-redsync/redsync/v4"
 )
 
-// Redsync is an Old: the lease is that of redsync.WithExpiry.
+// Redsync is an Old: the lease is what redsync.WithExpiry sets.
 type Redsync struct{ *redsync.Mutex }
 
 func (r Redsync) Lock(ctx context.Context) error           { return r.LockContext(ctx) }

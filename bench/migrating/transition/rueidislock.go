@@ -8,7 +8,7 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// Rueidislock runs fn under both locks. That of rueidislock renews itself, and ends the context.
+// Rueidislock runs fn under both locks. The lock of rueidislock renews itself, and ends the context.
 func Rueidislock(ctx context.Context, lock rlock.Locker, old rueidislock.Locker, name string, fn func(context.Context) error) error {
 	return rlock.Do(ctx, lock, func(ctx context.Context) error {
 		inside, cancel, err := old.WithContext(ctx, name)

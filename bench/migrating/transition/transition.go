@@ -1,4 +1,4 @@
-// Package transition holds two locks at once: that of the library before, and ours.
+// Package transition holds two locks at the same time: one of the old library, and ours.
 package transition
 
 import (
@@ -12,7 +12,7 @@ import (
 // ErrLost: the lock of the library before was lost, or could not be renewed in time.
 var ErrLost = errors.New("the old lock was lost")
 
-// Old is one hold of the library before. No two of its methods are called at once.
+// Old is one hold of the library before. No two of its methods are called at the same time.
 type Old interface {
 	Lock(ctx context.Context) error                    // waits
 	Extend(ctx context.Context) (held bool, err error) // by a whole lease; after an error this is unknown

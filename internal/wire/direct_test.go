@@ -1,0 +1,439 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+// near is behind, with a server that is near however slow this machine is.
+func near(t *testing.T) (*Deployment, *faultproxy.Proxy) {
+	t.Helper()
+	d, proxy := behind(t)
+	for range 2 { // dials, loads the script, and looks for hooks
+		if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+	idle(t, &d.senders.one)
+	stayNear(d)
+	return d, proxy
+}
+
+// stayNear takes the last answers for fast ones.
+func stayNear(d *Deployment) {
+	change(d, func(s *sender) { s.heard, s.fast, s.usual, s.far = time.Now(), true, nearby/10, 0 })
+}
+
+func change(d *Deployment, how func(s *sender)) {
+	s := &d.senders.one
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	how(s)
+}
+
+// callersSend is how many callers are sending a request themselves.
+func callersSend() int {
+	buf := make([]byte, 1<<20)
+	return bytes.Count(buf[:runtime.Stack(buf, true)], []byte("(*worker).serveSelf("))
+}
+
+func TestCallersAskAServerThatIsNearThemselves(t *testing.T) {
+	d, proxy := near(t)
+	direct := make(chan int, 1)
+	proxy.Handle(func(faultproxy.Command) faultproxy.Action { direct <- callersSend(); return faultproxy.Pass })
+	ask := func(ctx context.Context, budget time.Duration, edit func(*Request)) int {
+		t.Helper()
+		r := echoOf("a")
+		if edit != nil {
+			edit(r)
+		}
+		if a := d.Do(ctx, budget, r); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		return <-direct
+	}
+	if ask(bg, time.Minute, nil) != 1 {
+		t.Fatal("a worker has sent it")
+	}
+	soon, cancel := context.WithTimeout(bg, heldUp)
+	defer cancel()
+	for what, n := range map[string]int{
+		"that must not run twice":        ask(bg, time.Minute, func(r *Request) { r.NoResend = true }),
+		"with little time":               ask(bg, heldUp, nil),
+		"whose context ends soon":        ask(soon, time.Minute, nil),
+		"that is to be sent by a worker": ask(ByWorker(bg), time.Minute, nil),
+	} {
+		if n != 0 {
+			t.Errorf("a caller has sent a request %s", what)
+		}
+	}
+	for what, how := range map[string]func(s *sender){
+		"after a slow answer":              func(s *sender) { s.fast = false },
+		"to a server that usually is slow": func(s *sender) { s.usual = nearby },
+		"while four others do":             func(s *sender) { s.busy += mostDirect },
+		"while another is without answer":  func(s *sender) { s.overdue++ },
+		"when a hook has come":             func(*sender) { d.direct.later.Store(true) },
+	} {
+		stayNear(d)
+		change(d, how)
+		if ask(bg, time.Minute, nil) != 0 {
+			t.Errorf("a caller has sent a request %s", what)
+		}
+		await(func() (rests bool) {
+			change(d, func(s *sender) { rests = s.busy%mostDirect == 0 })
+			return rests
+		})
+		change(d, func(s *sender) { s.busy, s.overdue = 0, 0 })
+		d.direct.later.Store(false)
+	}
+	stayNear(d)
+	if ask(bg, time.Minute, nil) != 1 {
+		t.Error("a worker has sent the last")
+	}
+	d.cluster = &nodes{Client: d.rdb.(*redis.Client)} // of which no map is known
+	d.senders.free.fast = true
+	if ask(bg, time.Minute, nil) != 0 {
+		t.Error("a caller has sent a request to a node that is not known")
+	}
+}
+
+func TestClientsThatCallersMayUse(t *testing.T) {
+	limited := &redis.Options{Addr: "127.0.0.1:1", Limiter: openLimiter{}, ContextTimeoutEnabled: true}
+	clients := map[string]struct {
+		rdb redis.UniversalClient
+		may bool // at once
+	}{
+		"plain":                       {redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), false}, // when a copy has looked for hooks
+		"contexts end reads":          {redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true}), true},
+		"short timeouts":              {redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: heldUp}), true},
+		"limiter":                     {redis.NewClient(limited), false},
+		"cluster":                     {redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}), false},
+		"cluster, contexts end reads": {redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ContextTimeoutEnabled: true}), true},
+	}
+	for name, c := range clients {
+		d, err := Open(c.rdb, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := newCall()
+		ask.d, ask.r, ask.ctx = d, echoOf("a"), bg
+		ask.begin(time.Now(), time.Minute)
+		if by := ask.direct(time.Now()); (by.client != nil) != c.may {
+			t.Errorf("%s: %v", name, by)
+		}
+		d.Stop()
+		_ = c.rdb.Close()
+	}
+}
+
+// openLimiter is one that lets all pass.
+type openLimiter struct{}
+
+func (openLimiter) Allow() error       { return nil }
+func (openLimiter) ReportResult(error) {}
+
+// A copy that a caller has sent, and whose reply was late, counts as one that may have run; the call goes on with
+// another, by a worker.
+func TestLateReplyToACaller(t *testing.T) {
+	for _, steady := range []bool{false, true} {
+		d, proxy := near(t)
+		var copies atomic.Int32
+		free := make(chan struct{})
+		proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+			if isEcho(cmd, "none") {
+				if copies.Add(1) == 1 {
+					<-free
+				} else {
+					change(d, func(s *sender) {
+						if s.fast {
+							t.Error("the next request would be sent by its caller")
+						}
+					})
+					close(free)
+				}
+			}
+			return faultproxy.Pass
+		})
+		ctx, cancel := context.WithCancel(bg)
+		within := heldUp
+		if steady {
+			ctx, within = bg, steadyWithin
+		}
+		r := echoOf("none")
+		r.OneEffect = true // which the echo does not confirm: an earlier copy may have had it
+		began := time.Now()
+		a := d.Do(ctx, time.Minute, r)
+		if took := time.Since(began); took < within || took > within+5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if n := copies.Load(); a.Err != nil || !a.Unsure || n != 2 {
+			t.Errorf("%d copies, %+v", n, a)
+		}
+		if d.HeldUp() == 0 && time.Since(began) < within+heldUp/2 {
+			t.Error("the time that was lost is forgotten")
+		}
+		cancel()
+		idle(t, &d.senders.one)
+	}
+}
+
+// A caller whose context ends while a server does not answer returns soon, and knows that its request may run yet.
+func TestCanceledWhileItAsksItself(t *testing.T) {
+	d, proxy := near(t)
+	reached := make(chan struct{}, 10)
+	free := make(chan struct{})
+	proxy.Handle(func(faultproxy.Command) faultproxy.Action { reached <- struct{}{}; <-free; return faultproxy.Pass })
+	ctx, cancel := context.WithCancel(bg)
+	answered := make(chan Answer, 1)
+	go func() { answered <- d.Do(ctx, time.Minute, echoOf("a")) }()
+	<-reached
+	ended := time.Now()
+	cancel()
+	a := <-answered
+	if late := time.Since(ended); late > heldUp+5*time.Second || !errors.Is(a.Err, context.Canceled) || !a.Unsure {
+		t.Errorf("%v after the end: %+v", late, a)
+	}
+	close(free)
+	idle(t, &d.senders.one)
+}
+
+// A caller does not wait for a connection for longer than for a reply; what has not left the process has not run.
+func TestCanceledWhileItWaitsForAConnection(t *testing.T) {
+	proxy := faultproxy.New(t, miniredis.RunT(t).Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), PoolSize: 1, MaxRetries: -1})
+	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		d.Stop()
+		_ = rdb.Close()
+	}()
+	for range 2 {
+		if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+	idle(t, &d.senders.one)
+	stayNear(d)
+	taken, free := make(chan struct{}), make(chan struct{})
+	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+		if c.Name == "ping" {
+			close(taken)
+			<-free
+		}
+		return faultproxy.Pass
+	})
+	go rdb.Ping(bg)
+	<-taken
+	ctx, cancel := context.WithCancel(bg)
+	time.AfterFunc(heldUp/5, cancel)
+	began := time.Now()
+	a := d.Do(ctx, time.Minute, echoOf("a"))
+	if took := time.Since(began); took > 5*time.Second || !errors.Is(a.Err, context.Canceled) || a.Unsure {
+		t.Errorf("after %v: %+v", took, a)
+	}
+	close(free)
+	idle(t, &d.senders.one)
+}
+
+// What comes to wait while a caller sends is sent by the goroutine of the worker that it was.
+func TestOthersGoOnAfterACaller(t *testing.T) {
+	d, proxy := near(t)
+	change(d, func(s *sender) { s.alone, s.near = 1, 1 })
+	reached, free := make(chan int, 1), make(chan struct{})
+	proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+		if isEcho(cmd, "self") {
+			reached <- callersSend()
+			<-free
+		}
+		return faultproxy.Pass
+	})
+	var all sync.WaitGroup
+	ask := func(text string) {
+		all.Go(func() {
+			if a := d.Do(bg, time.Minute, echoOf(text)); a.Err != nil || a.Val != text {
+				t.Errorf("%s: %+v", text, a)
+			}
+		})
+	}
+	ask("self")
+	if <-reached != 1 {
+		t.Error("a worker has sent it")
+	}
+	for i := range 20 {
+		ask(strconv.Itoa(i))
+	}
+	await(func() bool {
+		d.senders.one.mu.Lock()
+		defer d.senders.one.mu.Unlock()
+		return d.senders.one.waitsLocked() == 20
+	})
+	close(free)
+	all.Wait()
+	idle(t, &d.senders.one)
+}
+
+func TestManyCallersAskThemselves(t *testing.T) {
+	d, _ := near(t)
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			for j := range 160 {
+				if j%8 == 0 {
+					stayNear(d)
+				}
+				text := strconv.Itoa(i*1000 + j)
+				if a := d.Do(bg, time.Minute, echoOf(text)); a.Err != nil || a.Val != text || a.Unsure {
+					t.Errorf("%s: %+v", text, a)
+				}
+			}
+		})
+	}
+	all.Wait()
+	idle(t, &d.senders.one)
+}
+
+// Hooks see all commands, those too that a program adds while callers send some themselves.
+func TestHooksSeeWhatCallersWouldSend(t *testing.T) {
+	for what, read := range map[string]func(cmd redis.Cmder){
+		"that reads nothing":         func(redis.Cmder) {},
+		"that reads the words":       func(cmd redis.Cmder) { _ = cmd.Args() },
+		"that reads the words later": nil,
+	} {
+		d, _ := near(t)
+		var seen atomic.Int32
+		d.rdb.(*redis.Client).AddHook(processHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if cmd.Name() == "evalsha" {
+				seen.Add(1)
+			}
+			if read != nil {
+				read(cmd)
+				return next(ctx, cmd)
+			}
+			defer func() { _ = cmd.Args() }()
+			return next(ctx, cmd)
+		}))
+		for i := range int32(50) {
+			if a := d.Do(bg, time.Minute, echoOf("a")); a.Err != nil {
+				t.Fatal(a.Err)
+			}
+			if n := seen.Load(); n != i+1 {
+				t.Fatalf("a hook %s has seen %d of %d commands", what, n, i+1)
+			}
+			if i%10 == 0 {
+				idle(t, &d.senders.one)
+				stayNear(d)
+			}
+		}
+	}
+}
+
+// processHook is a hook for single commands.
+type processHook func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
+
+func (processHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h processHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return h(ctx, cmd, next) }
+}
+func (processHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// A hook that panics, or ends its goroutine, ends the request of the caller that met it. Others go on. Clients whose
+// contexts end reads have hooks that callers meet.
+func TestHooksThatCallersMeet(t *testing.T) {
+	d, proxy := near(t)
+	d.direct.ways.Store(&ways{{d.rdb, heldUp}, {d.rdb, steadyWithin}})
+	d.direct.rdb = nil
+	d.cfg.Panics.Report = func(string, error, string) {}
+	var does atomic.Pointer[func()]
+	d.rdb.(*redis.Client).AddHook(processHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if do := does.Swap(nil); do != nil && callersSend() == 1 {
+			(*do)()
+		}
+		return next(ctx, cmd)
+	}))
+	for name, do := range map[string]func(){"panic": func() { panic("boom") }, "end": runtime.Goexit} {
+		stayNear(d)
+		does.Store(&do)
+		ended := make(chan Answer, 1)
+		go func() {
+			defer close(ended)
+			ended <- d.Do(bg, time.Minute, echoOf("met"))
+		}()
+		if a, returned := <-ended; returned != (name == "panic") || returned && !Panicked(a.Err) {
+			t.Errorf("%s: %+v, returned: %v", name, a, returned)
+		}
+		idle(t, &d.senders.one)
+		if a := d.Do(bg, time.Minute, echoOf("next")); a.Err != nil {
+			t.Errorf("%s: %+v", name, a)
+		}
+		idle(t, &d.senders.one) // a worker that has sent it notes how long that took
+	}
+	if n := proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "met") }); n != 0 {
+		t.Errorf("%d commands were sent", n)
+	}
+}
+
+// A server that stops costs as many connections as callers may be sending; go-redis sends none of the copies again.
+func TestStallCostsFewConnections(t *testing.T) {
+	d, proxy := near(t)
+	var stalled atomic.Bool
+	free := make(chan struct{})
+	proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+		if stalled.Load() {
+			<-free
+		}
+		return faultproxy.Pass
+	})
+	dials := func() uint32 { return d.rdb.PoolStats().Misses }
+	var all sync.WaitGroup
+	ask := func() {
+		for i := range 64 {
+			all.Go(func() {
+				ctx, cancel := context.WithCancel(bg)
+				defer cancel()
+				if a := d.Do(ctx, time.Minute, echoOf("all"+strconv.Itoa(i))); a.Err != nil {
+					t.Errorf("%+v", a)
+				}
+			})
+		}
+	}
+	ask() // dials as many as callers need
+	all.Wait()
+	idle(t, &d.senders.one)
+	stayNear(d)
+	before := dials()
+	proxy.ResetLog()
+	stalled.Store(true)
+	ask()
+	time.Sleep(4 * heldUp)
+	stalled.Store(false)
+	close(free)
+	all.Wait()
+	idle(t, &d.senders.one)
+	// Those that were cut, one more for each of their second copies, and pipelines that were begun meanwhile.
+	if n := dials() - before; n > 3*mostDirect+alone {
+		t.Errorf("%d connections were opened", n)
+	}
+	for i := range 64 {
+		text := "all" + strconv.Itoa(i)
+		if n := proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, text) }); n > copies {
+			t.Errorf("%s was sent %d times", text, n)
+		}
+	}
+}

@@ -1,0 +1,302 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"net"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock/internal/faultproxy"
+	"github.com/go-rlock/rlock/internal/seam"
+)
+
+// evalshas is a hook that counts scripts.
+func evalshas(n *atomic.Int32) redis.Hook {
+	return processHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if cmd.Name() == "evalsha" {
+			n.Add(1)
+		}
+		return next(ctx, cmd)
+	})
+}
+
+// mustBeSeen has a hook see each request from now on.
+func mustBeSeen(t *testing.T, d *Deployment, seen *atomic.Int32) {
+	t.Helper()
+	for range 20 {
+		idle(t, &d.senders.one)
+		stayNear(d)
+		before := seen.Load()
+		if a := d.Do(bg, time.Minute, echoOf("a")); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		if seen.Load() != before+1 {
+			t.Fatal("a hook has not seen a request")
+		}
+	}
+}
+
+// conns opens so many connections.
+func conns(t *testing.T, d *Deployment, n int) {
+	t.Helper()
+	rdb := d.rdb.(*redis.Client)
+	for range n {
+		c := rdb.Conn()
+		defer c.Close()
+		if err := c.Ping(bg).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A copy that has looked for hooks before one was added, and is answered after the next has met it, does not say that there
+// is none.
+func TestLookFromBeforeAHookWasAdded(t *testing.T) {
+	d, proxy := near(t)
+	conns(t, d, 3) // go-redis asks hooks for each new one, too
+	d.direct.looked.Store(false)
+	reached, free := make(chan struct{}), make(chan struct{})
+	proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+		if isEcho(cmd, "early") {
+			close(reached)
+			<-free
+		}
+		return faultproxy.Pass
+	})
+	var early sync.WaitGroup
+	early.Go(func() { d.Do(bg, time.Minute, echoOf("early")) })
+	<-reached
+	var seen atomic.Int32
+	d.rdb.(*redis.Client).AddHook(evalshas(&seen))
+	if a := d.Do(bg, time.Minute, echoOf("meets it")); a.Err != nil || seen.Load() != 1 {
+		t.Errorf("%+v, a hook has seen %d", a, seen.Load())
+	}
+	close(free)
+	early.Wait()
+	mustBeSeen(t, d, &seen)
+}
+
+// slowToAdd is a hook for dials only, which AddHook of another one has to wait for.
+type slowToAdd struct{ wait atomic.Pointer[func()] }
+
+func (*slowToAdd) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *slowToAdd) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	if wait := h.wait.Load(); wait != nil {
+		(*wait)()
+	}
+	return next
+}
+func (*slowToAdd) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// go-redis asks all hooks before it uses the one that is added. A copy that looks meanwhile meets those of before.
+func TestLookWhileAHookIsAdded(t *testing.T) {
+	proxy := faultproxy.New(t, miniredis.RunT(t).Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	slow := &slowToAdd{}
+	rdb.AddHook(slow)
+	d := opened(t, rdb)
+	for range 2 {
+		if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+	idle(t, &d.senders.one)
+	asked, free, added := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	wait := func() { close(asked); <-free }
+	slow.wait.Store(&wait)
+	var seen atomic.Int32
+	go func() {
+		defer close(added)
+		rdb.AddHook(evalshas(&seen))
+	}()
+	<-asked
+	if a := d.Do(bg, time.Minute, echoOf("between")); a.Err != nil {
+		t.Error(a.Err)
+	}
+	close(free)
+	<-added
+	mustBeSeen(t, d, &seen)
+}
+
+// opened returns the deployment of a client, which is closed with it.
+func opened(t *testing.T, rdb *redis.Client) *Deployment {
+	t.Helper()
+	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{Report: func(string, error, string) {}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.Stop()
+		_ = rdb.Close()
+	})
+	return d
+}
+
+// Callers send to a server that is near though the copy that was to look for hooks was not sent, as before a server runs: the
+// next one looks.
+func TestLookThatWasNotSent(t *testing.T) {
+	proxy := faultproxy.New(t, miniredis.RunT(t).Addr())
+	var runs atomic.Bool
+	d := opened(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if !runs.Load() {
+			return nil, errors.New("nobody is there")
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}))
+	if a := d.Do(bg, 50*time.Millisecond, echoOf("a")); a.Err == nil {
+		t.Fatal("it was sent")
+	}
+	runs.Store(true)
+	for range 2 {
+		if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+	idle(t, &d.senders.one)
+	stayNear(d)
+	direct := make(chan int, 1)
+	proxy.Handle(func(faultproxy.Command) faultproxy.Action { direct <- callersSend(); return faultproxy.Pass })
+	if a := d.Do(bg, time.Minute, echoOf("a")); a.Err != nil || <-direct != 1 {
+		t.Errorf("no caller sends any more: %+v", a)
+	}
+}
+
+// Each copy that a caller sends is sent once, with as many retries as go-redis has by default: what is cut off, what loses its
+// connection, and what the server refuses for now.
+func TestGoRedisRepeatsNoCopyOfACaller(t *testing.T) {
+	for name, meets := range map[string]faultproxy.Action{
+		"reply swallowed": faultproxy.SwallowReply, "reset after running": faultproxy.ResetAfter,
+		"reset before": faultproxy.ResetBefore, "loading": faultproxy.Error,
+	} {
+		t.Run(name, func(t *testing.T) {
+			proxy := faultproxy.New(t, miniredis.RunT(t).Addr())
+			d := opened(t, redis.NewClient(&redis.Options{Addr: proxy.Addr()}))
+			for range 2 {
+				if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {
+					t.Fatal(a.Err)
+				}
+			}
+			idle(t, &d.senders.one)
+			const rounds = 20
+			var byCallers atomic.Int32
+			proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+				if cmd.Name == "evalsha" && callersSend() > 0 {
+					byCallers.Add(1)
+					return meets
+				}
+				return faultproxy.Pass
+			})
+			for i := range rounds {
+				stayNear(d)
+				text := strconv.Itoa(i)
+				ctx, cancel := context.WithCancel(bg)
+				a := d.Do(ctx, time.Minute, echoOf(text))
+				cancel()
+				idle(t, &d.senders.one)
+				if n := proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, text) }); n > copies || a.Err != nil {
+					t.Errorf("%d copies: %+v", n, a)
+				}
+			}
+			if n := byCallers.Load(); n < 1 || n > rounds {
+				t.Errorf("callers have sent %d copies of %d requests", n, rounds)
+			}
+		})
+	}
+}
+
+// A new connection has a handshake, which the caller waits for too: each step of it holds up the caller for a time-out at most.
+func TestCanceledDuringAHandshake(t *testing.T) {
+	for _, delay := range []time.Duration{heldUp * 2 / 3, 20 * heldUp} {
+		d, proxy := near(t)
+		reached := make(chan struct{}, 100)
+		pings := make(chan struct{}, 1)
+		proxy.Delay(func(cmd faultproxy.Command) time.Duration {
+			switch cmd.Name {
+			case "ping":
+				pings <- struct{}{}
+			case "hello":
+				reached <- struct{}{}
+			}
+			return delay
+		})
+		taken := make(chan struct{})
+		go func() { // the only connection
+			defer close(taken)
+			d.rdb.Ping(bg)
+		}()
+		<-pings
+		ctx, cancel := context.WithCancel(bg)
+		ended := make(chan time.Time, 1)
+		go func() {
+			<-reached
+			ended <- time.Now()
+			cancel()
+		}()
+		a := d.Do(ctx, time.Minute, echoOf("a"))
+		returned := time.Now()
+		late := returned.Sub(<-ended)
+		t.Logf("steps of %v: %v after the end: %+v", delay, late, a)
+		if late > 3*heldUp+5*time.Second {
+			t.Errorf("steps of %v: %v after the end: %+v", delay, late, a)
+		}
+		<-taken
+		proxy.Delay(nil)
+		idle(t, &d.senders.one)
+	}
+}
+
+// A hook may end the goroutine of a caller again and again: no place is lost, also none of those that wait for it.
+func TestCallersThatAHookEnds(t *testing.T) {
+	d, _ := near(t)
+	d.direct.ways.Store(&ways{{d.rdb, heldUp}, {d.rdb, steadyWithin}})
+	d.direct.rdb = nil
+	d.rdb.(*redis.Client).AddHook(processHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if args := cmd.Args(); args[len(args)-1] == "end" {
+			runtime.Goexit()
+		}
+		return next(ctx, cmd)
+	}))
+	var all sync.WaitGroup
+	var ended atomic.Int32
+	for i := range 32 {
+		all.Go(func() {
+			for range 10 {
+				stayNear(d)
+				if i%4 > 0 {
+					if a := d.Do(bg, time.Minute, echoOf(strconv.Itoa(i))); a.Err != nil || a.Val != strconv.Itoa(i) {
+						t.Errorf("%+v", a)
+					}
+					continue
+				}
+				gone := make(chan struct{})
+				go func() {
+					defer close(gone)
+					returned := false
+					defer func() {
+						if !returned {
+							ended.Add(1)
+						}
+					}()
+					d.Do(bg, 4*heldUp, echoOf("end")) // by a worker it has no answer
+					returned = true
+				}()
+				<-gone
+			}
+		})
+	}
+	all.Wait()
+	idle(t, &d.senders.one)
+	if t.Logf("%d callers were ended", ended.Load()); ended.Load() == 0 {
+		t.Error("no caller was ended")
+	}
+}
