@@ -492,17 +492,24 @@ func TestCutOffTryTakesItsVotesBack(t *testing.T) {
 	sha := loaded()["quorum/acquire"].SHA
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
-	began := time.Now()
 	go func() {
 		defer cancel()
-		// Two nodes have been asked, one has answered, and that for long enough to call the others
-		// silent.
-		for end := began.Add(budget); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			asked := 0
-			for _, s := range h.servers[:2] {
+		// Two nodes have been asked, one has answered, and that for long enough to call the others silent: how long that is
+		// depends on how fast they were before.
+		var since time.Time
+		for end := time.Now().Add(budget); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			asked, patience := 0, protocol.GiveUpGrace
+			for i, s := range h.servers[:2] {
 				asked += min(s.proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) }), 1)
+				patience = max(patience, h.nodes[i].Wire.Patience())
 			}
-			if asked == 2 && h.nodes[2].took.Load() > 0 && time.Since(began) > 2*protocol.GiveUpGrace {
+			if asked < 2 || h.nodes[2].took.Load() == 0 {
+				continue
+			}
+			if since.IsZero() {
+				since = time.Now()
+			}
+			if time.Since(since) > 2*patience {
 				return
 			}
 		}

@@ -35,7 +35,8 @@ const (
 
 // direct says how callers send copies themselves.
 type direct struct {
-	rdb    *redis.Client // nil: its timeouts are used as they are
+	rdb    *redis.Client // nil: workers send, as to a cluster, whose nodes have hooks of their own
+	own    bool          // the timeouts of rdb are used as they are
 	ways   atomic.Pointer[ways]
 	later  laterHooks   // of rdb
 	looked atomic.Bool  // a copy of a worker has looked for hooks that rdb had before, or does
@@ -51,23 +52,18 @@ type way struct {
 	within time.Duration
 }
 
-// open says of which client the copies are sent.
+// open says of which client the copies are sent. None is, until a worker's has met no hook: one that blocks would hold up
+// the caller.
 func (s *direct) open(rdb redis.UniversalClient) {
+	r, ok := rdb.(*redis.Client)
+	if !ok {
+		return
+	}
 	brief := func(d time.Duration) bool { return d > 0 && d <= heldUp }
-	own := false
-	switch r := rdb.(type) {
-	case *redis.ClusterClient:
-		own = r.Options().ContextTimeoutEnabled
-	case *redis.Client:
-		o := r.Options()
-		if own = o.ContextTimeoutEnabled || brief(o.ReadTimeout) && brief(o.WriteTimeout); !own {
-			s.rdb, s.later = r, laterHooks{new(atomic.Bool)}
-			r.AddHook(s.later)
-		}
-	}
-	if own {
-		s.ways.Store(&ways{{rdb, heldUp}, {rdb, steadyWithin}})
-	}
+	o := r.Options()
+	s.own = o.ContextTimeoutEnabled || brief(o.ReadTimeout) && brief(o.WriteTimeout)
+	s.rdb, s.later = r, laterHooks{new(atomic.Bool)}
+	r.AddHook(s.later)
 }
 
 // direct returns how the caller sends the first copy itself; zero: it may not. It is held up until after the end of its
@@ -132,6 +128,10 @@ func (s *direct) found(c *lookingCopy, answered bool) {
 		s.looked.Store(false)
 		return
 	case !c.plain():
+		return
+	}
+	if s.own {
+		s.ways.Store(&ways{{s.rdb, heldUp}, {s.rdb, steadyWithin}})
 		return
 	}
 	brief := s.rdb.WithTimeout(heldUp)

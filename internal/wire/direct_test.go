@@ -110,32 +110,102 @@ func TestCallersAskAServerThatIsNearThemselves(t *testing.T) {
 	}
 }
 
+// Callers use a client that has shown to have no hooks, also one whose own timeouts end reads.
 func TestClientsThatCallersMayUse(t *testing.T) {
-	limited := &redis.Options{Addr: "127.0.0.1:1", Limiter: openLimiter{}, ContextTimeoutEnabled: true}
-	clients := map[string]struct {
-		rdb redis.UniversalClient
-		may bool // at once
-	}{
-		"plain":                       {redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), false}, // when a copy has looked for hooks
-		"contexts end reads":          {redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true}), true},
-		"short timeouts":              {redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: heldUp}), true},
-		"limiter":                     {redis.NewClient(limited), false},
-		"cluster":                     {redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}), false},
-		"cluster, contexts end reads": {redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ContextTimeoutEnabled: true}), true},
+	none := func(*redis.Options) {}
+	client := func(edit func(o *redis.Options), hooks ...redis.Hook) func(addr string) redis.UniversalClient {
+		return func(addr string) redis.UniversalClient {
+			o := &redis.Options{Addr: addr}
+			edit(o)
+			rdb := redis.NewClient(o)
+			for _, h := range hooks {
+				rdb.AddHook(h)
+			}
+			return rdb
+		}
 	}
-	for name, c := range clients {
-		d, err := Open(c.rdb, Config{})
-		if err != nil {
-			t.Fatal(err)
+	cluster := func(ends bool) func(addr string) redis.UniversalClient {
+		return func(addr string) redis.UniversalClient {
+			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, ContextTimeoutEnabled: ends})
 		}
-		ask := newCall()
-		ask.d, ask.r, ask.ctx = d, echoOf("a"), bg
-		ask.begin(time.Now(), time.Minute)
-		if by := ask.direct(time.Now()); (by.client != nil) != c.may {
-			t.Errorf("%s: %v", name, by)
+	}
+	contextsEnd := func(o *redis.Options) { o.ContextTimeoutEnabled = true }
+	for name, c := range map[string]struct {
+		open func(addr string) redis.UniversalClient
+		may  bool
+	}{
+		"plain":                       {client(none), true},
+		"hook":                        {client(none, evalshas(new(atomic.Int32))), false},
+		"contexts end reads":          {client(contextsEnd), true},
+		"contexts end reads, hook":    {client(contextsEnd, evalshas(new(atomic.Int32))), false},
+		"short timeouts":              {client(func(o *redis.Options) { o.ReadTimeout = heldUp }), true},
+		"limiter":                     {client(func(o *redis.Options) { o.Limiter = openLimiter{} }), false},
+		"cluster":                     {cluster(false), false},
+		"cluster, contexts end reads": {cluster(true), false},
+	} {
+		d := opened(t, c.open(miniredis.RunT(t).Addr()))
+		for i := range 3 {
+			ask := newCall()
+			ask.d, ask.r, ask.ctx = d, echoOf("a"), bg
+			ask.begin(time.Now(), time.Minute)
+			if by := ask.direct(time.Now()); (by.client != nil) != (c.may && i > 0) {
+				t.Errorf("%s, after %d requests: %v", name, i, by)
+			}
+			if a := d.Do(bg, time.Minute, echoOf("a")); a.Err != nil {
+				t.Errorf("%s: %v", name, a.Err)
+			}
+			if d.cluster == nil {
+				idle(t, &d.senders.one)
+			}
 		}
-		d.Stop()
-		_ = c.rdb.Close()
+	}
+}
+
+// A hook that blocks holds up no caller, whenever it was added, and whatever ends the client's reads.
+func TestHooksThatBlock(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		for _, later := range []bool{false, true} {
+			var blocks atomic.Bool
+			met, free := make(chan struct{}, 10), make(chan struct{})
+			hook := processHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if blocks.Load() {
+					met <- struct{}{}
+					<-free
+				}
+				return next(ctx, cmd)
+			})
+			rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), ContextTimeoutEnabled: ends})
+			if !later {
+				rdb.AddHook(hook)
+			}
+			d := opened(t, rdb)
+			for range 3 {
+				if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {
+					t.Fatal(a.Err)
+				}
+				idle(t, &d.senders.one)
+				stayNear(d)
+			}
+			if later {
+				rdb.AddHook(hook)
+			}
+			blocks.Store(true)
+			ctx, cancel := context.WithCancel(bg)
+			answered := make(chan Answer, 1)
+			go func() { answered <- d.Do(ctx, time.Minute, echoOf("a")) }()
+			<-met
+			cancel()
+			select {
+			case a := <-answered:
+				if !errors.Is(a.Err, context.Canceled) {
+					t.Errorf("contexts end reads: %v, later: %v: %+v", ends, later, a)
+				}
+			case <-time.After(10 * time.Second):
+				t.Errorf("contexts end reads: %v, later: %v: the hook holds up the caller", ends, later)
+			}
+			close(free)
+			idle(t, &d.senders.one)
+		}
 	}
 }
 
@@ -353,8 +423,8 @@ func (processHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return next
 }
 
-// A hook that panics, or ends its goroutine, ends the request of the caller that met it. Others go on. Clients whose
-// contexts end reads have hooks that callers meet.
+// A hook that panics, or ends its goroutine, ends the request of the caller that met it, as it was added while the caller
+// sent. Others go on.
 func TestHooksThatCallersMeet(t *testing.T) {
 	d, proxy := near(t)
 	d.direct.ways.Store(&ways{{d.rdb, heldUp}, {d.rdb, steadyWithin}})

@@ -129,7 +129,7 @@ func TestLookWhileAHookIsAdded(t *testing.T) {
 }
 
 // opened returns the deployment of a client, which is closed with it.
-func opened(t *testing.T, rdb *redis.Client) *Deployment {
+func opened(t *testing.T, rdb redis.UniversalClient) *Deployment {
 	t.Helper()
 	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{Report: func(string, error, string) {}}})
 	if err != nil {
