@@ -26,7 +26,7 @@ func readText(t *testing.T, name string) string {
 // The programs on the first pages are those of examples, which have their tests.
 func TestPagesShowTheExamples(t *testing.T) {
 	t.Parallel()
-	for page, example := range map[string]string{"README.md": "examples/invoices/main.go", "docs/index.md": "examples/first/main.go",
+	for page, example := range map[string]string{"docs/index.md": "examples/first/main.go",
 		"docs/operations.md": "examples/shutdown/main.go"} {
 		_, program, _ := strings.Cut(readText(t, example), "\npackage main\n")
 		want := "```go\npackage main\n" + program + "```\n"
@@ -141,5 +141,42 @@ func TestBlocksStandInFiles(t *testing.T) {
 		if got := stands(block, file); got != want {
 			t.Errorf("%q: %v", block, got)
 		}
+	}
+}
+
+// The table of types has all of them, what each costs, and which Java has too.
+func TestTypesInTheReadme(t *testing.T) {
+	t.Parallel()
+	inside := map[string]float64{}
+	for _, c := range costs {
+		inside[c.name] = c.inside
+	}
+	for _, c := range counting {
+		inside[c.name] = c.inside
+	}
+	java := readText(t, "docs/redisson.md")
+	rows := regexp.MustCompile("(?m)^\\| \\[`(\\w+)`\\].* \\| *(✔?) *\\| (\\d+) \\|$").FindAllStringSubmatch(readText(t, "README.md"), -1)
+	for _, row := range rows {
+		name, most := row[1], -1.0
+		for _, cost := range map[string][]string{
+			"ReadWriteLock": {"ReadLock", "WriteLock"}, "FairReadWriteLock": {"fair ReadLock", "fair WriteLock"}, "MultiLock": {"MultiLock of three in a slot"},
+			"RedLock": {redLockCost}, "CronJob": {"CronJob that runs"}, "Once": {"Once that runs, with its NewOnce"}, "PermitSemaphore": {permitCost},
+			"Semaphore": {"Semaphore: Acquire and Release"}, "CountDownLatch": {"CountDownLatch: TrySetCount and CountDown"},
+			"Barrier": {"Barrier: Set and Lift"}, "DoubleBarrier": {"DoubleBarrier of one, Enter and Unlock"},
+		}[name] {
+			most = max(most, inside[cost])
+		}
+		if most < 0 {
+			most = inside[name]
+		}
+		if row[3] != fmt.Sprint(most) {
+			t.Errorf("%s costs %v", row[0], most)
+		}
+		if name != "RedLock" && (row[2] != "") != strings.Contains(java, "`New"+name+"(") {
+			t.Errorf("%s: Java has it: %v", row[0], row[2] == "")
+		}
+	}
+	if len(rows) != 17 {
+		t.Errorf("%d types; want 17", len(rows))
 	}
 }
