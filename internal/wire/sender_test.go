@@ -83,13 +83,23 @@ func (c *crowd) release() {
 	}
 }
 
-// do has a request made in a goroutine, and returns when it waits.
+// do has a request made in a goroutine, and returns when it waits; or is answered, where so slow a machine has sent the first
+// requests again.
 func (c *crowd) do(ctx context.Context, budget time.Duration, r *Request, then func(Answer)) {
 	c.t.Helper()
 	n := c.queue()
-	c.all.Go(func() { then(c.Do(ctx, budget, r)) })
+	answered := make(chan struct{})
+	c.all.Go(func() {
+		defer close(answered)
+		then(c.Do(ctx, budget, r))
+	})
 	for c.queue() == n {
-		runtime.Gosched()
+		select {
+		case <-answered:
+			return
+		default:
+			runtime.Gosched()
+		}
 	}
 }
 
