@@ -98,9 +98,6 @@ func TestNilAndZeroValuesAreRefused(t *testing.T) {
 	// Types that are no Lockers, with a nil option.
 	wrong("PermitSemaphore", func() error { _, err := c.NewPermitSemaphore("a", nil).Available(bg); return err })
 	wrong("Semaphore", func() error { _, err := c.NewSemaphore("a", nil).Available(bg); return err })
-	wrong("CountDownLatch", func() error { _, err := c.NewCountDownLatch("a", nil).Count(bg); return err })
-	wrong("Barrier", func() error { return c.NewBarrier("a", nil).Set(bg) })
-	wrong("DoubleBarrier", func() error { _, err := c.NewDoubleBarrier("a", 1, nil).Enter(bg); return err })
 	wrong("Election", func() error { _, err := c.NewElection("a", nil).Leader(bg); return err })
 	wrong("Once", func() error { _, _, err := c.NewOnce("a", time.Minute, nil).Peek(bg); return err })
 	wrong("CronJob", func() error { _, _, err := c.NewCronJob("a", nil).Last(bg); return err })

@@ -14,8 +14,8 @@ type Barrier struct {
 }
 
 // NewBarrier returns the barrier of a name: see [Client.NewLock].
-func (c *Client) NewBarrier(name string, opts ...BarrierOption) *Barrier {
-	l, names := newCore(c, protocol.BarrierFamily, name, lockConfig{}, noOptions(opts))
+func (c *Client) NewBarrier(name string) *Barrier {
+	l, names := newCore(c, protocol.BarrierFamily, name, lockConfig{}, nil)
 	return &Barrier{named{l}, protocol.NewBarrier(&l.c.site, names)}
 }
 

@@ -118,6 +118,12 @@ var (
 		"NewDoubleBarrier": `c.NewDoubleBarrier("a", 2, `,
 		"NewOnce":          `c.NewOnce("a", time.Hour, `,
 	}
+	// What a constructor takes, if the type has no interface of its own: types with the same options share one. "": none.
+	sharedOptions = map[string]string{
+		"NewFairLock": "AnyLockOption", "NewFencedLock": "AnyLockOption", "NewFairReadWriteLock": "AnyLockOption",
+		"NewElection": "HoldOption", "NewOnce": "HoldOption",
+		"NewCountDownLatch": "", "NewBarrier": "", "NewDoubleBarrier": "",
+	}
 )
 
 func TestOptionsOfOtherTypesDoNotCompile(t *testing.T) {
@@ -133,7 +139,14 @@ func TestOptionsOfOtherTypesDoNotCompile(t *testing.T) {
 		}
 	}
 	for of, call := range makers {
-		call, takes := "_, _ = "+call, "as rlock."+strings.TrimPrefix(of, "New")+"Option value in argument to "
+		option, shared := sharedOptions[of]
+		if !shared {
+			option = strings.TrimPrefix(of, "New") + "Option"
+		}
+		call, takes := "_, _ = "+call, "as rlock."+option+" value in argument to "
+		if option == "" {
+			takes = "too many arguments in call to "
+		}
 		if of != "NewRedLock" && of != "NewMultiLock" {
 			call = strings.Replace(call, "_, _ =", "_ =", 1)
 		}
@@ -144,6 +157,18 @@ func TestOptionsOfOtherTypesDoNotCompile(t *testing.T) {
 				wrong = ""
 			}
 			s.must(t, call+"rlock."+opt+")", wrong)
+		}
+	}
+
+	// Something takes each interface.
+	taken := optionsTaken(s.rlock)
+	for _, name := range s.rlock.Scope().Names() {
+		of, ok := s.rlock.Scope().Lookup(name).(*types.TypeName)
+		if !ok || !of.Exported() || !types.IsInterface(of.Type()) || !strings.HasSuffix(name, "Option") {
+			continue
+		}
+		if !taken[name] {
+			t.Errorf("nothing takes a %s", name)
 		}
 	}
 
@@ -174,6 +199,31 @@ func TestOptionsOfOtherTypesDoNotCompile(t *testing.T) {
 			t.Errorf("no snippet has %s", name)
 		}
 	}
+}
+
+// optionsTaken are the option interfaces of this package that a function or a method takes.
+func optionsTaken(pkg *types.Package) map[string]bool {
+	taken := map[string]bool{}
+	note := func(f *types.Func) {
+		if sig := f.Signature(); f.Exported() && sig.Variadic() {
+			last := sig.Params().At(sig.Params().Len() - 1).Type().(*types.Slice).Elem()
+			if of, ok := last.(*types.Named); ok {
+				taken[of.Obj().Name()] = true
+			}
+		}
+	}
+	for _, name := range pkg.Scope().Names() {
+		switch of := pkg.Scope().Lookup(name).(type) {
+		case *types.Func:
+			note(of)
+		case *types.TypeName:
+			methods := types.NewMethodSet(types.NewPointer(of.Type()))
+			for i := range methods.Len() {
+				note(methods.At(i).Obj().(*types.Func))
+			}
+		}
+	}
+	return taken
 }
 
 func TestOptionsOfOtherCallsDoNotCompile(t *testing.T) {
@@ -248,21 +298,18 @@ func TestCompilerNamesTheCallThatDoesNotTakeAnOption(t *testing.T) {
 		"_, _ = lock.TryLock(ctx, rlock.WithWait(1))":                           "optionOfTryLock",
 		"_ = s.Acquire(ctx, 1, rlock.WithLease(1))":                             "optionOfWait",
 		`_ = c.NewLock("a", rlock.WithLease(1))`:                                "optionOfNewLock",
-		`_ = c.NewFairLock("a", rlock.WithHandOver(1, 1))`:                      "optionOfNewFairLock",
+		`_ = c.NewFairLock("a", rlock.WithHandOver(1, 1))`:                      "optionOfAnyLock",
 		`_ = c.NewSpinLock("a", rlock.WithAging(1))`:                            "optionOfNewSpinLock",
-		`_ = c.NewFencedLock("a", rlock.WithAging(1))`:                          "optionOfNewFencedLock",
+		`_ = c.NewFencedLock("a", rlock.WithAging(1))`:                          "optionOfAnyLock",
 		`_ = c.NewReadWriteLock("a", rlock.WithAging(1))`:                       "optionOfNewReadWriteLock",
-		`_ = c.NewFairReadWriteLock("a", rlock.WithReaderPreference())`:         "optionOfNewFairReadWriteLock",
+		`_ = c.NewFairReadWriteLock("a", rlock.WithReaderPreference())`:         "optionOfAnyLock",
 		`_ = c.NewPriorityLock("a", rlock.WithHandOver(1, 1))`:                  "optionOfNewPriorityLock",
 		`_, _ = rlock.NewRedLock("a", cs, rlock.WithAging(1))`:                  "optionOfNewRedLock",
 		"_, _ = rlock.NewMultiLock([]rlock.Locker{lock}, rlock.WithMaxHold(1))": "optionOfNewMultiLock",
 		`_ = c.NewPermitSemaphore("a", rlock.WithNonReentrant())`:               "optionOfNewPermitSemaphore",
 		`_ = c.NewSemaphore("a", rlock.WithFairness())`:                         "optionOfNewSemaphore",
-		`_ = c.NewCountDownLatch("a", rlock.WithPermits(1))`:                    "optionOfNewCountDownLatch",
-		`_ = c.NewBarrier("a", rlock.WithPermits(1))`:                           "optionOfNewBarrier",
-		`_ = c.NewDoubleBarrier("a", 2, rlock.WithMaxHold(1))`:                  "optionOfNewDoubleBarrier",
-		`_ = c.NewElection("a", rlock.WithNonReentrant())`:                      "optionOfNewElection",
-		`_ = c.NewOnce("a", time.Hour, rlock.WithRetention(1))`:                 "optionOfNewOnce",
+		`_ = c.NewElection("a", rlock.WithNonReentrant())`:                      "optionOfAnyHold",
+		`_ = c.NewOnce("a", time.Hour, rlock.WithRetention(1))`:                 "optionOfAnyHold",
 		`_ = c.NewCronJob("a", rlock.WithNonReentrant())`:                       "optionOfNewCronJob",
 	} {
 		s.must(t, call, "missing method "+method+")")

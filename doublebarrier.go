@@ -16,8 +16,8 @@ import (
 type DoubleBarrier struct{ *core }
 
 // NewDoubleBarrier returns the double barrier of a name, for 1 to MaxMembers.
-func (c *Client) NewDoubleBarrier(name string, members int, opts ...DoubleBarrierOption) *DoubleBarrier {
-	err := noOptions(opts)
+func (c *Client) NewDoubleBarrier(name string, members int) *DoubleBarrier {
+	var err error
 	if members < 1 || members > MaxMembers {
 		err = invalid("%d members: must be from 1 to %d", members, MaxMembers)
 	}

@@ -26,8 +26,8 @@ type Leader struct {
 }
 
 // NewElection returns the election of a name: see [Client.NewLock].
-func (c *Client) NewElection(name string, opts ...ElectionOption) *Election {
-	cfg, err := lockOptions(lockConfig{}, opts, ElectionOption.optionOfNewElection)
+func (c *Client) NewElection(name string, opts ...HoldOption) *Election {
+	cfg, err := lockOptions(lockConfig{}, opts, HoldOption.optionOfAnyHold)
 	cfg.nonReentrant = true
 	l, names := newCore(c, protocol.ElectionFamily, name, cfg, err)
 	l.proto = protocol.NewElection(&l.c.site, names)

@@ -11,8 +11,8 @@ var _ Locker = (*FairLock)(nil)
 type FairLock struct{ locker }
 
 // NewFairLock returns the fair lock of a name: see [Client.NewLock].
-func (c *Client) NewFairLock(name string, opts ...FairLockOption) *FairLock {
-	cfg, err := lockOptions(lockConfig{}, opts, FairLockOption.optionOfNewFairLock)
+func (c *Client) NewFairLock(name string, opts ...AnyLockOption) *FairLock {
+	cfg, err := lockOptions(lockConfig{}, opts, AnyLockOption.optionOfAnyLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
 	l.proto = protocol.NewFair(&l.c.site, names)
 	return &FairLock{locker{l}}

@@ -13,8 +13,8 @@ type FairReadWriteLock struct {
 }
 
 // NewFairReadWriteLock returns the lock of a name: see [Client.NewLock].
-func (c *Client) NewFairReadWriteLock(name string, opts ...FairReadWriteLockOption) *FairReadWriteLock {
-	cfg, err := lockOptions(lockConfig{}, opts, FairReadWriteLockOption.optionOfNewFairReadWriteLock)
+func (c *Client) NewFairReadWriteLock(name string, opts ...AnyLockOption) *FairReadWriteLock {
+	cfg, err := lockOptions(lockConfig{}, opts, AnyLockOption.optionOfAnyLock)
 	read, names := newCore(c, protocol.FairRWFamily, name, cfg, err)
 	read.side = protocol.Shared
 	read.proto = protocol.NewFairReadSide(&read.c.site, names)

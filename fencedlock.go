@@ -15,8 +15,8 @@ type FencedLock struct{ locker }
 var _ Locker = (*FencedLock)(nil)
 
 // NewFencedLock returns the fenced lock of a name: see [Client.NewLock].
-func (c *Client) NewFencedLock(name string, opts ...FencedLockOption) *FencedLock {
-	cfg, err := lockOptions(lockConfig{}, opts, FencedLockOption.optionOfNewFencedLock)
+func (c *Client) NewFencedLock(name string, opts ...AnyLockOption) *FencedLock {
+	cfg, err := lockOptions(lockConfig{}, opts, AnyLockOption.optionOfAnyLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
 	l.proto = protocol.NewFenced(&l.c.site, names)
 	return &FencedLock{locker{l}}

@@ -15,8 +15,8 @@ type CountDownLatch struct {
 }
 
 // NewCountDownLatch returns the latch of a name: see [Client.NewLock].
-func (c *Client) NewCountDownLatch(name string, opts ...CountDownLatchOption) *CountDownLatch {
-	l, names := newCore(c, protocol.LatchFamily, name, lockConfig{}, noOptions(opts))
+func (c *Client) NewCountDownLatch(name string) *CountDownLatch {
+	l, names := newCore(c, protocol.LatchFamily, name, lockConfig{}, nil)
 	return &CountDownLatch{named{l}, protocol.NewLatch(&l.c.site, names)}
 }
 

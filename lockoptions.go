@@ -7,83 +7,56 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// AnyLockOption is [WithNonReentrant], or a [HoldOption].
+// AnyLockOption is an option of every type of lock: [WithNonReentrant] and [WithMaxHold].
 type AnyLockOption interface {
 	LockOption
-	FairLockOption
 	SpinLockOption
-	FencedLockOption
 	ReadWriteLockOption
-	FairReadWriteLockOption
 	PriorityLockOption
 	RedLockOption
+	optionOfAnyLock(c *lockConfig)
 }
 
-// HoldOption is [WithMaxHold].
+// HoldOption is an option of everything that is held under a lease: [WithMaxHold].
 type HoldOption interface {
 	AnyLockOption
 	PermitSemaphoreOption
-	ElectionOption
-	OnceOption
 	CronJobOption
+	optionOfAnyHold(c *lockConfig)
 }
 
-// LockOption is an [AnyLockOption], or [WithHandOver].
+// LockOption is an option of a [Lock]: [WithHandOver], [WithNonReentrant] and [WithMaxHold].
 type LockOption interface{ optionOfNewLock(c *lockConfig) }
 
-// FairLockOption is an [AnyLockOption].
-type FairLockOption interface{ optionOfNewFairLock(c *lockConfig) }
-
-// SpinLockOption is an [AnyLockOption], or [WithBackoff].
+// SpinLockOption is an option of a [SpinLock]: [WithBackoff], [WithNonReentrant] and [WithMaxHold].
 type SpinLockOption interface{ optionOfNewSpinLock(c *spinConfig) }
 
-// FencedLockOption is an [AnyLockOption].
-type FencedLockOption interface{ optionOfNewFencedLock(c *lockConfig) }
-
-// ReadWriteLockOption is an [AnyLockOption], or [WithReaderPreference].
+// ReadWriteLockOption is an option of a [ReadWriteLock]: [WithReaderPreference], [WithNonReentrant] and
+// [WithMaxHold].
 type ReadWriteLockOption interface{ optionOfNewReadWriteLock(c *readWriteConfig) }
 
-// FairReadWriteLockOption is an [AnyLockOption].
-type FairReadWriteLockOption interface{ optionOfNewFairReadWriteLock(c *lockConfig) }
-
-// PriorityLockOption is an [AnyLockOption], or [WithAging].
+// PriorityLockOption is an option of a [PriorityLock]: [WithAging], [WithNonReentrant] and [WithMaxHold].
 type PriorityLockOption interface{ optionOfNewPriorityLock(c *priorityConfig) }
 
-// RedLockOption configures a [RedLock].
+// RedLockOption is an option of a [RedLock]: [WithQuorum], [WithNodeTimeout], [WithRestartQuarantine],
+// [WithLongestLease], [WithNonReentrant] and [WithMaxHold].
 type RedLockOption interface{ optionOfNewRedLock(c *redConfig) }
 
-// MultiLockOption is [WithRound].
+// MultiLockOption is an option of a [MultiLock]: [WithRound].
 type MultiLockOption interface{ optionOfNewMultiLock(c *multiConfig) }
 
-// PermitsOption is [WithPermits].
-type PermitsOption interface {
-	PermitSemaphoreOption
-	SemaphoreOption
-}
-
-// PermitSemaphoreOption is [WithPermits], [WithFairness] or [WithMaxHold].
+// PermitSemaphoreOption is an option of a [PermitSemaphore]: [WithPermits], [WithFairness] and [WithMaxHold].
 type PermitSemaphoreOption interface{ optionOfNewPermitSemaphore(c *permitConfig) }
 
-// ElectionOption is [WithMaxHold].
-type ElectionOption interface{ optionOfNewElection(c *lockConfig) }
+// SemaphoreOption is an option of a [Semaphore] and of a [PermitSemaphore]: [WithPermits].
+type SemaphoreOption interface {
+	PermitSemaphoreOption
+	optionOfNewSemaphore(c *semaphoreConfig)
+}
 
-// OnceOption is [WithMaxHold].
-type OnceOption interface{ optionOfNewOnce(c *lockConfig) }
-
-// CronJobOption is [WithTakeover], [WithRetention], [WithLeastInterval], [WithMaxHold].
+// CronJobOption is an option of a [CronJob]: [WithTakeover], [WithRetention], [WithLeastInterval] and
+// [WithMaxHold].
 type CronJobOption interface{ optionOfNewCronJob(c *cronConfig) }
-
-// DoubleBarrierOption configures a [DoubleBarrier]. There is none yet.
-type DoubleBarrierOption interface{ optionOfNewDoubleBarrier() }
-
-// SemaphoreOption is [WithPermits].
-type SemaphoreOption interface{ optionOfNewSemaphore(c *semaphoreConfig) }
-
-// CountDownLatchOption configures a [CountDownLatch]. There is none yet.
-type CountDownLatchOption interface{ optionOfNewCountDownLatch() }
-
-// BarrierOption configures a [Barrier]. There is none yet.
-type BarrierOption interface{ optionOfNewBarrier() }
 
 // lockConfig are the settings of every lock.
 type lockConfig struct {
@@ -165,20 +138,17 @@ type multiConfig struct{ round time.Duration }
 
 type lockOption func(c *lockConfig)
 
+func (o lockOption) optionOfAnyLock(c *lockConfig)               { o(c) }
 func (o lockOption) optionOfNewLock(c *lockConfig)               { o(c) }
-func (o lockOption) optionOfNewFairLock(c *lockConfig)           { o(c) }
 func (o lockOption) optionOfNewSpinLock(c *spinConfig)           { o(&c.lockConfig) }
-func (o lockOption) optionOfNewFencedLock(c *lockConfig)         { o(c) }
 func (o lockOption) optionOfNewReadWriteLock(c *readWriteConfig) { o(&c.lockConfig) }
-func (o lockOption) optionOfNewFairReadWriteLock(c *lockConfig)  { o(c) }
 func (o lockOption) optionOfNewPriorityLock(c *priorityConfig)   { o(&c.lockConfig) }
 func (o lockOption) optionOfNewRedLock(c *redConfig)             { o(&c.lockConfig) }
 
 type holdOption struct{ lockOption }
 
+func (o holdOption) optionOfAnyHold(c *lockConfig)              { o.lockOption(c) }
 func (o holdOption) optionOfNewPermitSemaphore(c *permitConfig) { o.lockOption(&c.lockConfig) }
-func (o holdOption) optionOfNewElection(c *lockConfig)          { o.lockOption(c) }
-func (o holdOption) optionOfNewOnce(c *lockConfig)              { o.lockOption(c) }
 func (o holdOption) optionOfNewCronJob(c *cronConfig)           { o.lockOption(&c.lockConfig) }
 
 type permitsOption int
@@ -216,9 +186,6 @@ func lockOptions[C any, O comparable](usual C, opts []O, to func(O, *C)) (C, err
 	return cfg, err
 }
 
-// noOptions checks the options of a type that has none: they are all nil.
-func noOptions[O comparable](opts []O) error { return applyEach(opts, func(O) {}) }
-
 // WithNonReentrant makes an acquire that would re-enter fail: ErrReentrant.
 func WithNonReentrant() AnyLockOption {
 	return lockOption(func(c *lockConfig) { c.nonReentrant = true })
@@ -233,7 +200,7 @@ func WithMaxHold(d time.Duration) HoldOption {
 // WithPermits has an acquire set n permits, from 1 to MaxPermits, if none are set: at first, and when
 // Redis has lost its data. A number that was set stays. Give all clients the same n. With it a Release
 // never puts back more than were set and added here: it is not for a [Semaphore] that Java adds to.
-func WithPermits(n int) PermitsOption { return permitsOption(n) }
+func WithPermits(n int) SemaphoreOption { return permitsOption(n) }
 
 // WithHandOver bounds how a Lock changes hands among the waiters of one client without Redis: at most
 // passes times, and only within that time since the grant. See

@@ -27,8 +27,8 @@ func failureText(text string) string {
 
 // NewOnce returns the Once of a key: see [Client.NewLock]. A result is kept for that time after the
 // function has returned, from MinKeep to MaxKeep.
-func (c *Client) NewOnce(key string, keep time.Duration, opts ...OnceOption) *Once {
-	cfg, err := lockOptions(lockConfig{}, opts, OnceOption.optionOfNewOnce)
+func (c *Client) NewOnce(key string, keep time.Duration, opts ...HoldOption) *Once {
+	cfg, err := lockOptions(lockConfig{}, opts, HoldOption.optionOfAnyHold)
 	if keep < MinKeep || keep > MaxKeep {
 		err = invalid("a result is kept between %v and %v, not %v", MinKeep, MaxKeep, keep)
 	}

@@ -35,12 +35,12 @@ func (k QueuedType) Queue(name string) string {
 
 // FairWrite is the writers' side of a FairReadWriteLock.
 func FairWrite(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
-	return c.NewFairReadWriteLock(name, optionsOf[rlock.FairReadWriteLockOption](opts)...).Writer
+	return c.NewFairReadWriteLock(name, opts...).Writer
 }
 
 // FairRead is the readers' side.
 func FairRead(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
-	return c.NewFairReadWriteLock(name, optionsOf[rlock.FairReadWriteLockOption](opts)...).Reader
+	return c.NewFairReadWriteLock(name, opts...).Reader
 }
 
 func priority(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {

@@ -51,13 +51,13 @@ var Types = []Type{
 		return c.NewLock(name, optionsOf[rlock.LockOption](opts)...)
 	}},
 	{Name: "FairLock", Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
-		return c.NewFairLock(name, optionsOf[rlock.FairLockOption](opts)...)
+		return c.NewFairLock(name, opts...)
 	}},
 	{Name: "SpinLock", Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
 		return c.NewSpinLock(name, optionsOf[rlock.SpinLockOption](opts)...)
 	}},
 	{Name: "FencedLock", Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
-		return c.NewFencedLock(name, optionsOf[rlock.FencedLockOption](opts)...)
+		return c.NewFencedLock(name, opts...)
 	}},
 	{Name: "ReadLock", Shared: true, Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
 		return c.NewReadWriteLock(name, optionsOf[rlock.ReadWriteLockOption](opts)...).Reader
@@ -69,10 +69,10 @@ var Types = []Type{
 		return c.NewReadWriteLock(name, append(optionsOf[rlock.ReadWriteLockOption](opts), rlock.WithReaderPreference())...).Writer
 	}},
 	{Name: "fair ReadLock", Shared: true, Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
-		return c.NewFairReadWriteLock(name, optionsOf[rlock.FairReadWriteLockOption](opts)...).Reader
+		return c.NewFairReadWriteLock(name, opts...).Reader
 	}},
 	{Name: "fair WriteLock", Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
-		return c.NewFairReadWriteLock(name, optionsOf[rlock.FairReadWriteLockOption](opts)...).Writer
+		return c.NewFairReadWriteLock(name, opts...).Writer
 	}},
 	{Name: "PriorityLock", Open: func(c *rlock.Client, name string, opts ...rlock.AnyLockOption) AnyLock {
 		return c.NewPriorityLock(name, optionsOf[rlock.PriorityLockOption](opts)...)
