@@ -20,7 +20,7 @@ func (c *Client) NewBarrier(name string) *Barrier {
 }
 
 // Name returns the name of the barrier, with the prefix of the client.
-func (b *Barrier) Name() string { return coreOf(b).Name() }
+func (b *Barrier) Name() string { return coreOf(b).name() }
 
 // Set sets the barrier. An unknown outcome is as with [Semaphore.TrySetPermits].
 func (b *Barrier) Set(ctx context.Context) error {

@@ -10,7 +10,7 @@ import (
 )
 
 // core is what every lock type is made of: a name, and a protocol, which is all that
-// tells the types apart. Its exported methods are those of every type that has holds.
+// tells the types apart.
 type core struct {
 	proto protocol.Protocol
 	names protocol.Names
@@ -50,8 +50,13 @@ func newCore(c *Client, family, name string, opts lockConfig, optErr error) (*co
 	return l, &l.names
 }
 
-// name is the name of the lock, with the prefix of the client.
-func (l *core) name() string { return l.names.Lock }
+// name is the name of the lock, with the prefix of the client; "" if no constructor made the lock.
+func (l *core) name() string {
+	if l == nil {
+		return ""
+	}
+	return l.names.Lock
+}
 
 func (l *core) id() protocol.LockID { return protocol.LockID{Family: l.family, Name: l.names.Lock} }
 
@@ -110,7 +115,7 @@ type hasCore interface{ cored() *core }
 
 func (l *core) cored() *core { return l }
 
-// named is what a type embeds whose core has methods that it has not.
+// named is what a type embeds that has none of the methods of Inspection.
 type named struct{ one *core }
 
 func (n named) cored() *core { return n.one }

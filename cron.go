@@ -76,7 +76,7 @@ func WithLeastInterval(d time.Duration) CronJobOption {
 }
 
 // Name is the name of the job, with the prefix of its client.
-func (j *CronJob) Name() string { return coreOf(j).Name() }
+func (j *CronJob) Name() string { return coreOf(j).name() }
 
 // tick checks the arguments of a call, and returns its tick in ms.
 func (j *CronJob) tick(ctx context.Context, scheduled time.Time) (int64, error) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -37,6 +38,24 @@ func documented(t *testing.T) *doc.Package {
 		t.Fatal(err)
 	}
 	return pkg
+}
+
+// sources are the files of the package, one after the other.
+func sources(t *testing.T) string {
+	t.Helper()
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []byte
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, text...)
+	}
+	return string(all)
 }
 
 func TestEverythingExportedHasAComment(t *testing.T) {
@@ -81,7 +100,22 @@ func TestEverythingExportedHasAComment(t *testing.T) {
 			}
 		}
 	}
-	for _, promoted := range []string{"Lock.Lock", "ReadLock.TryLock", "Once.Watch"} {
+	// go doc does not list what a type has from Inspection, so its comment says where that is.
+	all, inspected := sources(t), 0
+	for _, of := range pkg.Types {
+		source := regexp.MustCompile(`(?m)^type ` + of.Name + ` struct\{ (locker|inspected) \}$`)
+		if !source.MatchString(all) {
+			continue
+		}
+		inspected++
+		if !strings.Contains(of.Doc, "[Inspection]") {
+			t.Errorf("the comment of type %s does not name Inspection", of.Name)
+		}
+	}
+	if inspected < 11 {
+		t.Errorf("only %d types were found to have an Inspection", inspected)
+	}
+	for _, promoted := range []string{"Lock.Lock", "ReadLock.TryLock", "Inspection.Watch"} {
 		if !seen[promoted] {
 			t.Errorf("%s was not looked at", promoted)
 		}

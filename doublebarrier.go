@@ -8,12 +8,12 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// DoubleBarrier lets a fixed number of members begin together (Enter) and end together (Leave); then the
-// next generation can begin. Members are calls of Enter, from any process, which all give the same
-// number. One that dies counts until the end of its lease. To an [Inspector] members are readers, whom
-// nobody can ask to release; ForceUnlock ends the generation. Details:
+// DoubleBarrier makes a fixed number of members start together (Enter) and finish together (Leave), as
+// often as they like. Each call of Enter is a member, in any process; all must give the same number. A
+// member that dies is counted until its lease ends. In a [State] members are readers; ForceUnlock ends the
+// generation. Other methods: [Inspection]. Details:
 // https://go-rlock.github.io/rlock/latest/synchronizers/#doublebarrier
-type DoubleBarrier struct{ *core }
+type DoubleBarrier struct{ inspected }
 
 // NewDoubleBarrier returns the double barrier of a name, for 1 to MaxMembers.
 func (c *Client) NewDoubleBarrier(name string, members int) *DoubleBarrier {
@@ -23,7 +23,7 @@ func (c *Client) NewDoubleBarrier(name string, members int) *DoubleBarrier {
 	}
 	l, names := newCore(c, protocol.DoubleFamily, name, lockConfig{}, err)
 	l.proto = protocol.NewPlaces(&l.c.site, names, members)
-	return &DoubleBarrier{l}
+	return &DoubleBarrier{newInspected(l)}
 }
 
 // Enter waits until all members have called it. Options and errors are those of [Locker]; WithWait(0)

@@ -10,12 +10,12 @@ import (
 	"github.com/go-rlock/rlock/internal/watch"
 )
 
-// Election chooses one leader among candidates in many processes, in order of arrival. The leadership is
-// a [Lease], whose token is higher than those before: check it, as a leader that was stopped may act on
-// a lease that is over. When a leader resigns, the next candidate leads at once; when it dies, at the
-// end of its lease. ForceUnlock deposes it. Details:
+// Election chooses one leader among candidates in many processes, in order of arrival. The leadership is a
+// [Lease], whose token is higher than those before: check it, as a leader that was stopped may act on a
+// lease that is over. When a leader resigns, the next candidate leads immediately; when it dies, at the end
+// of its lease. ForceUnlock deposes it. Other methods: [Inspection]. Details:
 // https://go-rlock.github.io/rlock/latest/synchronizers/#election
-type Election struct{ *core }
+type Election struct{ inspected }
 
 // Leader is who leads an election; the zero Leader is nobody.
 type Leader struct {
@@ -31,7 +31,7 @@ func (c *Client) NewElection(name string, opts ...HoldOption) *Election {
 	cfg.nonReentrant = true
 	l, names := newCore(c, protocol.ElectionFamily, name, cfg, err)
 	l.proto = protocol.NewElection(&l.c.site, names)
-	return &Election{l}
+	return &Election{newInspected(l)}
 }
 
 // Campaign waits until it leads, with this value, until Unlock resigns. Options and errors are those of

@@ -20,7 +20,7 @@ func (c *Client) NewFairReadWriteLock(name string, opts ...AnyLockOption) *FairR
 	read.proto = protocol.NewFairReadSide(&read.c.site, names)
 	write, names := newCore(c, protocol.FairRWFamily, name, cfg, err)
 	write.proto = protocol.NewFairWriteSide(&write.c.site, names)
-	return &FairReadWriteLock{ReadLock{locker{read}}, WriteLock{locker{write}}}
+	return &FairReadWriteLock{ReadLock{newLocker(read)}, WriteLock{newLocker(write)}}
 }
 
 // Name is the name of both sides, with the prefix of the client.

@@ -6,10 +6,10 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// FencedLock is a Lock with the tokens of Redisson's RFencedLock: 1, 2, 3 and so on, from a counter in
-// Redis that Java processes raise too. If Redis loses it, tokens start over at 1; those of a Lock keep
-// growing. All contenders must be fenced locks: a Lock does not raise it. One key stays for each name.
-// Details: https://go-rlock.github.io/rlock/latest/locks/#fencedlock
+// FencedLock is a Lock whose fencing tokens Java's RFencedLock shares: 1, 2, 3 and so on, from a counter in
+// Redis. In Go alone use a [Lock]: its tokens keep growing if Redis loses its data, while these start over
+// at 1. All contenders must be fenced locks, as a Lock does not raise the counter. One key stays for each
+// name. Other methods: [Inspection]. Details: https://go-rlock.github.io/rlock/latest/locks/#fencedlock
 type FencedLock struct{ locker }
 
 var _ Locker = (*FencedLock)(nil)
@@ -19,7 +19,7 @@ func (c *Client) NewFencedLock(name string, opts ...AnyLockOption) *FencedLock {
 	cfg, err := lockOptions(lockConfig{}, opts, AnyLockOption.optionOfAnyLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
 	l.proto = protocol.NewFenced(&l.c.site, names)
-	return &FencedLock{locker{l}}
+	return &FencedLock{newLocker(l)}
 }
 
 // CurrentToken returns the token of the current or latest hold, or 0.

@@ -11,8 +11,21 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// IsLocked reports whether anybody holds it: see [Inspector].
-func (l *core) IsLocked(ctx context.Context) (bool, error) {
+// Inspection has the methods of every type with holds, but [MultiLock], that need no lease: what Redis shows
+// of a lock, an [Election], a [Once] or a [DoubleBarrier], and what an operator does with it. It is an
+// [Inspector], which says what they return as errors, and a [ReleaseRequester].
+type Inspection struct{ *core }
+
+var _ interface {
+	Inspector
+	ReleaseRequester
+} = Inspection{}
+
+// Name is the name of the lock, with the prefix of its client.
+func (l Inspection) Name() string { return l.name() }
+
+// IsLocked reports whether anybody holds the lock; for one side of a read-write lock, that side.
+func (l Inspection) IsLocked(ctx context.Context) (bool, error) {
 	held, _, err := l.ofHold(ctx, "")
 	return held, err
 }
@@ -23,8 +36,8 @@ func (l *core) ofHold(ctx context.Context, id string) (held bool, entries int, e
 	return p.Outcome.Held, p.Outcome.Entries, err
 }
 
-// State returns who holds it, as Redis shows it now: see [Inspector].
-func (l *core) State(ctx context.Context) (State, error) {
+// State returns who holds the lock, as Redis shows it now.
+func (l Inspection) State(ctx context.Context) (State, error) {
 	s, err := l.inspect(ctx)
 	return s.State, err
 }
@@ -73,12 +86,12 @@ func (l *core) stateOf(p *protocol.State) State {
 	return s
 }
 
-// HoldCount returns how often the owner of ctx has entered: see [Inspector].
-func (l *core) HoldCount(ctx context.Context) (int, error) {
+// HoldCount returns how often the hold that ctx descends from was entered; 0 if there is none any more.
+func (l Inspection) HoldCount(ctx context.Context) (int, error) {
 	if err := l.check(ctx); err != nil {
 		return 0, err
 	}
-	h := holdOf(chainFrom(ctx).held(l, l.side))
+	h := holdOf(chainFrom(ctx).held(l.core, l.side))
 	if h == nil {
 		return 0, nil
 	}
@@ -86,11 +99,15 @@ func (l *core) HoldCount(ctx context.Context) (int, error) {
 	return entries, err
 }
 
-// ForceUnlock ends all holds of it, whoever has them: see [Inspector].
-func (l *core) ForceUnlock(ctx context.Context) (bool, error) { return l.force(ctx, "") }
+// ForceUnlock ends all holds of the lock, or of this side, no matter who has them, and reports whether there
+// was any. The holder gets ErrRemoved or ErrTakenOver with its next renewal; with a fixed lease from Extend
+// or Unlock, or it notices nothing until the lease ends. After ErrUnreachable or ctx.Err() the outcome is
+// unknown.
+func (l Inspection) ForceUnlock(ctx context.Context) (bool, error) { return l.force(ctx, "") }
 
-// ForceUnlockIf ends the hold with this id: see [Inspector].
-func (l *core) ForceUnlockIf(ctx context.Context, holdID string) (bool, error) {
+// ForceUnlockIf is ForceUnlock for the hold with this id only ([Lease.HoldID], [Holder].HoldID). A newer hold
+// has another id, unless it was handed over ([WithHandOver]). An empty id is refused.
+func (l Inspection) ForceUnlockIf(ctx context.Context, holdID string) (bool, error) {
 	if holdID == "" {
 		return false, l.check(ctx, invalid("ForceUnlockIf needs a hold id"))
 	}

@@ -254,7 +254,7 @@ func TestAllocationsOfAPairAboveTheRequests(t *testing.T) {
 	}
 	c := unserved(t)
 	defer c.watchdog.Close()
-	l := locker{grantingLock(c, "a")}
+	l := newLocker(grantingLock(c, "a"))
 	for _, test := range []struct {
 		name string
 		ctx  context.Context

@@ -21,7 +21,7 @@ func (c *Client) NewCountDownLatch(name string) *CountDownLatch {
 }
 
 // Name returns the name of the latch, with the prefix of the client.
-func (l *CountDownLatch) Name() string { return coreOf(l).Name() }
+func (l *CountDownLatch) Name() string { return coreOf(l).name() }
 
 // TrySetCount sets the count, from 1 to MaxPermits, if the latch is open, and reports whether it did.
 // For unknown outcomes see [Semaphore.TrySetPermits].

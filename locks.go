@@ -100,7 +100,7 @@ func (c *Client) lookAt(ctx context.Context, f protocol.Found) (State, error) {
 			return State{}, err
 		}
 	}
-	return l.State(ctx)
+	return Inspection{l}.State(ctx)
 }
 
 // voteFor is the vote of the server for a RedLock.

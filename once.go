@@ -9,12 +9,12 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// Once runs a function once among all processes that use its key, and gives everybody the result while
-// it is kept: for jobs that many processes start, or requests that may come twice. One caller runs it
-// under a renewed lease; the others wait. If that lease or the data of Redis are lost, another runs it
-// anew: let the resource check its token ([LeaseFrom]), or make it harmless to repeat. Details:
-// https://go-rlock.github.io/rlock/latest/synchronizers/#once
-type Once struct{ *core }
+// Once runs a function once among all processes that use its key, and gives everybody the result while it
+// is kept: for jobs that many processes start, or requests that may come twice. One caller runs it under a
+// renewed lease; the others wait. If that lease or the data of Redis are lost, another runs it anew: let
+// the resource check its token ([LeaseFrom]), or make it harmless to repeat. Other methods: [Inspection].
+// Details: https://go-rlock.github.io/rlock/latest/synchronizers/#once
+type Once struct{ inspected }
 
 // failureText is the part of the text of an error that other callers get.
 func failureText(text string) string {
@@ -35,7 +35,7 @@ func (c *Client) NewOnce(key string, keep time.Duration, opts ...HoldOption) *On
 	cfg.nonReentrant = true
 	l, names := newCore(c, protocol.OnceFamily, key, cfg, err)
 	l.proto = protocol.NewOnce(&l.c.site, names, wholeMillis(keep))
-	return &Once{l}
+	return &Once{newInspected(l)}
 }
 
 // Do returns the result that is kept, or waits while another caller runs, or calls fn, with the context

@@ -51,7 +51,7 @@ func WithFairness() PermitSemaphoreOption {
 
 // Name is the name of the semaphore, with the client's prefix.
 func (s *PermitSemaphore) Name() string {
-	return coreOf(s).Name()
+	return coreOf(s).name()
 }
 
 // TrySetPermits sets the number of permits, from 1 to MaxPermits, if there is none, and reports whether

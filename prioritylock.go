@@ -7,8 +7,8 @@ import (
 )
 
 // PriorityLock is a reentrant, exclusive lock that goes to the waiter with the highest priority
-// ([PriorityLock.At]), and among equals to the first, across processes. Without WithAging a low priority
-// can starve. Keys are as in FairReadWriteLock. Details:
+// ([PriorityLock.At]), and among equals to the first, across processes. Without [WithAging] a low priority
+// can starve. Its keys are rlock's own, as for a [FairReadWriteLock]. Other methods: [Inspection]. Details:
 // https://go-rlock.github.io/rlock/latest/locks/#prioritylock
 type PriorityLock struct{ locker }
 
@@ -23,7 +23,7 @@ func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *Prior
 	cfg.priority = DefaultPriority
 	l, names := newCore(c, protocol.PriorityFamily, name, cfg.lockConfig, err)
 	l.proto = protocol.NewPriority(&l.c.site, names, cfg.aging)
-	return &PriorityLock{locker{l}}
+	return &PriorityLock{newLocker(l)}
 }
 
 // At returns the same lock for callers of a priority, from MinPriority to MaxPriority, the most urgent:
@@ -38,7 +38,7 @@ func (l *PriorityLock) At(priority int) Locker {
 		set.argErr = invalid("At(%d): a priority must be between %d and %d", priority, MinPriority, MaxPriority)
 	}
 	at.settings = &set
-	return &PriorityLock{locker{at}}
+	return &PriorityLock{newLocker(at)}
 }
 
 type priorityOption func(c *priorityConfig)

@@ -13,11 +13,11 @@ type ReadWriteLock struct {
 }
 
 // ReadLock is the shared side of a read-write lock. Its leases have no token. In a ReadWriteLock
-// ForceUnlock does not end the read holds of a writer.
+// ForceUnlock does not end the read holds of a writer. Other methods: [Inspection].
 type ReadLock struct{ locker }
 
 // WriteLock is the exclusive side of a read-write lock. In a ReadWriteLock ForceUnlock ends the writer's
-// read holds too, and ForceUnlockIf does not.
+// read holds too, and ForceUnlockIf does not. Other methods: [Inspection].
 type WriteLock struct{ locker }
 
 var (
@@ -33,7 +33,7 @@ func (c *Client) NewReadWriteLock(name string, opts ...ReadWriteLockOption) *Rea
 	read.proto = protocol.NewReadSide(&read.c.site, names, cfg.readerPreference)
 	write, names := newCore(c, protocol.RWFamily, name, cfg.lockConfig, err)
 	write.proto = protocol.NewWriteSide(&write.c.site, names, cfg.readerPreference)
-	return &ReadWriteLock{ReadLock{locker{read}}, WriteLock{locker{write}}}
+	return &ReadWriteLock{ReadLock{newLocker(read)}, WriteLock{newLocker(write)}}
 }
 
 // Name is the name of both sides, with the prefix of the client.

@@ -14,10 +14,11 @@ import (
 )
 
 // RedLock is a lock on a majority of independent masters: it excludes, and can be acquired, as long as a
-// majority of them answers and keeps its data. If, of N nodes with a quorum of q, at least 2q-N that
-// voted for a hold lose their data within one lease, there may be two holders, except with
+// majority of them answers and keeps its data. If, of N nodes with a quorum of q, at least 2q-N that voted
+// for a hold lose their data within one lease, there may be two holders, except with
 // [WithRestartQuarantine]. All clients of a lock must name the same nodes. The options, watchdog and
-// observer of the first client apply. Details: https://go-rlock.github.io/rlock/latest/redlock/
+// observer of the first client apply. Other methods: [Inspection]. Details:
+// https://go-rlock.github.io/rlock/latest/redlock/
 type RedLock struct{ locker }
 
 var _ Locker = (*RedLock)(nil)
@@ -106,7 +107,7 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 	for _, c := range clients {
 		home.presence.AlsoOn(&c.guests)
 	}
-	return &RedLock{locker{l}}, nil
+	return &RedLock{newLocker(l)}, nil
 }
 
 // checkNodes reports why the clients cannot be nodes of one lock.

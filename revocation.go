@@ -154,8 +154,11 @@ func (e *revocationListener) answeredLocked(now clock.Instant, r protocol.Result
 	return false
 }
 
-// RequestRelease asks the holders to release it: see [ReleaseRequester].
-func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
+// RequestRelease asks the holders that keep the caller out to release the lock, and reports whether there was
+// any to ask. Each holder decides: see [Lease.ReleaseRequested]. After ErrUnreachable, ErrNoQuorum or ctx.Err()
+// it is unknown whether anybody was asked. For a [DoubleBarrier] the error matches ErrInvalidArgument. See
+// https://go-rlock.github.io/rlock/latest/locks/#asking-holders-to-release
+func (l Inspection) RequestRelease(ctx context.Context) (asked bool, err error) {
 	if err := l.check(ctx); err != nil {
 		return false, err
 	}
@@ -172,7 +175,7 @@ func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
 		return false, l.error(l.cutShort(ctx, err, nil, false, began))
 	}
 	// First who they are: a request that does not name them could reach the next ones.
-	s, err := ask(ctx, l, func() protocol.Request[protocol.State] { return l.proto.Inspect() })
+	s, err := ask(ctx, l.core, func() protocol.Request[protocol.State] { return l.proto.Inspect() })
 	if err != nil {
 		return false, err
 	}
@@ -185,7 +188,7 @@ func (l *core) RequestRelease(ctx context.Context) (asked bool, err error) {
 	slices.Sort(ids)
 	ids = slices.Compact(ids) // a writer that reads has one id for both
 	for some := range slices.Chunk(ids, protocol.MostAsked) {
-		if _, err := ask(ctx, l, func() protocol.Request[bool] { return requests.RequestRelease(some) }); err != nil {
+		if _, err := ask(ctx, l.core, func() protocol.Request[bool] { return requests.RequestRelease(some) }); err != nil {
 			return false, err
 		}
 	}

@@ -31,28 +31,20 @@ type Locker interface {
 	TryLock(ctx context.Context, opts ...TryOption) (*Lease, error)
 }
 
-// Inspector looks at a lock, and frees it for an operator, without a lease. The context and the command
-// timeout bound that, and all else that only looks. Errors match ErrUnreachable, ErrNoQuorum,
-// ErrRefused, ctx.Err(), ErrClosed or ErrInvalidArgument.
+// Inspector shows who holds a lock, and frees it for an operator, without a lease: see [Inspection]. The context
+// and the command timeout bound each call, as they bound every call that only reads. Errors match
+// ErrUnreachable, ErrNoQuorum, ErrRefused, ErrForeignKey, ctx.Err(), ErrClosed or ErrInvalidArgument.
 type Inspector interface {
-	State(ctx context.Context) (State, error)   // who holds the lock, as Redis shows it now
-	IsLocked(ctx context.Context) (bool, error) // whether anybody holds the lock, or this side
-	HoldCount(ctx context.Context) (int, error) // how often the hold that ctx descends from was entered; 0: it is gone
-	// ForceUnlock frees the lock, or all holds of this side, whoever holds it, and reports whether it was held. The
-	// holder learns of it (ErrRemoved or ErrTakenOver) with its next renewal, with a fixed lease by Extend, Unlock or
-	// its end. After ErrUnreachable or ctx.Err() the outcome is unknown.
-	ForceUnlock(ctx context.Context) (bool, error)
-	// ForceUnlockIf does that only for the hold with this id (Lease.HoldID, Holder.HoldID). A newer hold has another
-	// id, unless it was handed over (WithHandOver). An empty id is refused.
-	ForceUnlockIf(ctx context.Context, holdID string) (bool, error)
+	State(ctx context.Context) (State, error)                       // who holds the lock
+	IsLocked(ctx context.Context) (bool, error)                     // whether anybody does
+	HoldCount(ctx context.Context) (int, error)                     // how often the owner of ctx has entered
+	ForceUnlock(ctx context.Context) (bool, error)                  // ends all holds
+	ForceUnlockIf(ctx context.Context, holdID string) (bool, error) // ends one hold
 }
 
-// ReleaseRequester asks holders to release a lock.
+// ReleaseRequester asks the holders of a lock to release it: see [Inspection.RequestRelease].
 type ReleaseRequester interface {
-	// RequestRelease asks whoever keeps others out, and returns whether there was anybody to ask. The holder decides:
-	// see [Lease.ReleaseRequested]. After ErrUnreachable, ErrNoQuorum or ctx.Err() it is unknown whether anybody was
-	// asked. See https://go-rlock.github.io/rlock/latest/locks/#asking-holders-to-release
-	RequestRelease(ctx context.Context) (asked bool, err error)
+	RequestRelease(ctx context.Context) (asked bool, err error) // whether there was a holder to ask
 }
 
 var _ interface {
@@ -61,8 +53,8 @@ var _ interface {
 	ReleaseRequester
 } = (*Lock)(nil)
 
-// Lock is a reentrant lock without an order among clients, the counterpart of Redisson's RLock. Details:
-// https://go-rlock.github.io/rlock/latest/locks/#lock
+// Lock is a reentrant lock without an order among clients, the counterpart of Redisson's RLock. Other
+// methods: [Inspection]. Details: https://go-rlock.github.io/rlock/latest/locks/#lock
 type Lock struct{ locker }
 
 // NewLock returns the lock of a name. It sends nothing; the first call reports invalid arguments, a nil
@@ -72,27 +64,31 @@ func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
 	cfg, err := lockOptions(lockConfig{}, opts, LockOption.optionOfNewLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
 	l.proto = protocol.NewLock(&l.c.site, names)
-	return &Lock{locker{l}}
+	return &Lock{newLocker(l)}
 }
 
-// Name is the name, with the prefix of its client.
-func (l *core) Name() string {
-	if l == nil {
-		return ""
-	}
-	return l.name()
-}
+// locker is a core that is acquired by Lock and TryLock. Types that are acquired in other ways embed inspected, which has
+// all other methods. Both hide the Inspection from literals of users.
+type locker struct{ Inspection }
 
-// locker is a core that is acquired by Lock and TryLock. Types that are acquired in other ways embed the core, which has
-// all other methods.
-type locker struct{ *core }
+func newLocker(l *core) locker { return locker{Inspection{l}} }
 
-// Lock waits until it has the lock, and returns a lease of it: see [Locker].
+// inspected is an Inspection of a type that is no Locker.
+type inspected struct{ Inspection }
+
+func newInspected(l *core) inspected { return inspected{Inspection{l}} }
+
+// Lock waits until it has the lock, and returns a [Lease] of it. Work with [Lease.Context], and call
+// [Lease.Unlock] when done: until then the hold is renewed, unless [WithLease] is given. ctx and [WithWait]
+// bound the wait. The error matches ErrNotAcquired if another owner has the lock ([Error] says who),
+// ErrUnreachable if Redis does not answer, ErrRefused if it replies with an error. All errors: [Locker].
 func (l locker) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return lock(ctx, l.core, true, opts)
 }
 
-// TryLock takes the lock if nobody holds it, and does not wait: see [Locker].
+// TryLock is Lock without waiting for other owners: the error matches ErrNotAcquired if one has the lock.
+// For Redis it waits up to the command timeout, 3 s by default ([WithCommandTimeout]). All errors:
+// [Locker].
 func (l locker) TryLock(ctx context.Context, opts ...TryOption) (*Lease, error) {
 	return lock(ctx, l.core, false, opts)
 }

@@ -25,7 +25,7 @@ func (c *Client) NewSemaphore(name string, opts ...SemaphoreOption) *Semaphore {
 }
 
 // Name returns the name of the semaphore, with the prefix of the client.
-func (s *Semaphore) Name() string { return coreOf(s).Name() }
+func (s *Semaphore) Name() string { return coreOf(s).name() }
 
 // TrySetPermits sets the number of permits if none was set, and reports whether it did. Without an
 // answer, or after the end of ctx, that is unknown.

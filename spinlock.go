@@ -6,10 +6,11 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// SpinLock is a Lock without messages, the counterpart of Redisson's RSpinLock: of a client's waiters
-// the first polls (WithBackoff). It suits very many locks that are held for milliseconds, and Redis
-// users that may not publish. It excludes a Lock of the same name, but does not wake its waiters.
-// Details: https://go-rlock.github.io/rlock/latest/locks/#spinlock
+// SpinLock is a Lock whose waiters poll ([WithBackoff]; of a client only the first does) and need no
+// messages: the counterpart of Redisson's RSpinLock. It suits very many locks that are held for
+// milliseconds, and ACL users of Redis that may not publish. It excludes a Lock of the same name, but does
+// not wake its waiters. Other methods: [Inspection]. Details:
+// https://go-rlock.github.io/rlock/latest/locks/#spinlock
 type SpinLock struct{ locker }
 
 var _ Locker = (*SpinLock)(nil)
@@ -25,7 +26,7 @@ func (c *Client) NewSpinLock(name string, opts ...SpinLockOption) *SpinLock {
 	l.proto = protocol.NewSpin(&l.c.site, names, func(who int64, n int) time.Duration {
 		return cfg.backoff.pause(l.c.seed, who, n)
 	})
-	return &SpinLock{locker{l}}
+	return &SpinLock{newLocker(l)}
 }
 
 type spinOption func(c *spinConfig)

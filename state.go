@@ -19,10 +19,6 @@ const (
 
 // State is what Redis shows of a lock at one moment, of a read-write lock on both sides:
 // https://go-rlock.github.io/rlock/latest/observing/#state
-//
-// Watch, which all but [MultiLock] have, sends it to a channel, now and after each change, until ctx or the
-// client ends. The channel has only the latest, and nothing while Redis cannot be reached: it does not
-// prove that a lock is free or held. Watch fails only with ErrInvalidArgument or ErrClosed.
 type State struct {
 	Mode    Mode
 	Holders []Holder      // sorted by hold id, a writer before the readers

@@ -9,10 +9,10 @@ import (
 	"github.com/go-rlock/rlock/internal/watch"
 )
 
-// core has Watch for every type; doc.go says what it promises.
-
-// Watch sends the State, now and after each change that it sees: see [State].
-func (l *core) Watch(ctx context.Context) (<-chan State, error) {
+// Watch sends the [State] to a channel, now and after each change that it sees, until ctx or the client ends:
+// that closes the channel. The channel has only the latest state, and no new one while Redis cannot be
+// reached, so it does not prove that a lock is free or held. The error matches ErrInvalidArgument or ErrClosed.
+func (l Inspection) Watch(ctx context.Context) (<-chan State, error) {
 	if err := l.begin(ctx); err != nil {
 		return nil, err
 	}
