@@ -24,3 +24,13 @@ func text(t *testing.T, name string) string {
 	}
 	return strings.ReplaceAll(string(b), "\r\n", "\n")
 }
+
+// The page of patterns has the right form for each wrong program that LoseAt finds.
+func TestPatternsNameTheWrongPrograms(t *testing.T) {
+	page := text(t, "../docs/patterns.md")
+	for program := range wrong {
+		if !strings.Contains(page, "\n| "+program+" | ") {
+			t.Errorf("docs/patterns.md has no row for %q", program)
+		}
+	}
+}
