@@ -377,6 +377,14 @@ func TestReadmeIsShortAndComplete(t *testing.T) {
 	}
 }
 
+// What a coding agent reads before each task is short.
+func TestAgentsFileIsShort(t *testing.T) {
+	t.Parallel()
+	if lines := strings.Count(read(t, "AGENTS.md"), "\n"); lines > 40 {
+		t.Errorf("AGENTS.md has %d lines; 40 is the bound", lines)
+	}
+}
+
 // The Maven coordinates on the page are those that the tests beside Redisson run with.
 func TestMavenCoordinatesAreThoseOfTheTests(t *testing.T) {
 	t.Parallel()
