@@ -112,7 +112,7 @@ func (c *Client) detached(text string) (d detached, err error) {
 // WithLease. The handle is of no use then. WithWait and ctx bound how long Redis may not answer. The error
 // matches ErrInvalidArgument for a damaged handle; ErrNotAcquired, if the hold has ended or cannot be adopted;
 // otherwise it is as that of Lock. After an error this call holds nothing. Details:
-// https://go-rlock.github.io/rlock/latest/locks/#adoption
+// https://go-rlock.github.io/rlock/latest/adoption/
 func (c *Client) Adopt(ctx context.Context, handle string, opts ...AcquireOption) (*Lease, error) {
 	d, err := c.detached(handle)
 	if err != nil {

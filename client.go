@@ -77,7 +77,7 @@ var clients atomic.Int64
 // *redis.ClusterClient, or a wrapper, but no *redis.Ring. The Client neither changes nor closes rdb;
 // close the Client first. Blocking commands on all connections of rdb hold up locks. Its ReadTimeout and
 // WriteTimeout should be 10 s at most, or ContextTimeoutEnabled set:
-// https://go-rlock.github.io/rlock/latest/locks/#the-go-redis-client
+// https://go-rlock.github.io/rlock/latest/using-a-lock/#the-go-redis-client
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c := &Client{cfg: defaults(), closing: make(chan struct{})}
 	c.usual = settings{c: c, family: protocol.HashFamily}

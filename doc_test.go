@@ -152,7 +152,7 @@ func TestCommentsLinkToPagesAndTheirHeadings(t *testing.T) {
 	if at := regexp.MustCompile(`docs/\w+\.md`).FindString(string(out)); at != "" {
 		t.Errorf("a comment names %s, which is no link on pkg.go.dev", at)
 	}
-	links := regexp.MustCompile(regexp.QuoteMeta(site)+`latest/([a-z]+)/(?:#([a-z0-9-]+))?`).FindAllStringSubmatch(string(out), -1)
+	links := regexp.MustCompile(regexp.QuoteMeta(site)+`latest/([a-z-]+)/(?:#([a-z0-9-]+))?`).FindAllStringSubmatch(string(out), -1)
 	if all := strings.Count(string(out), site); len(links) != all || all < 20 {
 		t.Errorf("%d of the %d links to the site are to a page of the latest version", len(links), all)
 	}

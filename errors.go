@@ -12,7 +12,7 @@ import (
 )
 
 // Errors, for errors.Is. That of an acquire matches at most one of the first three. What to do about each:
-// https://go-rlock.github.io/rlock/latest/operations/#errors
+// https://go-rlock.github.io/rlock/latest/errors/
 var (
 	// ErrNotAcquired: another owner holds the lock or goes first, a quarantine is not over, too few replicas confirmed,
 	// another call of this owner is under way, or WithWait ended sooner than Redis can answer (0.1 s, or a few round trips).

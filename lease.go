@@ -341,7 +341,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 //   - ErrUnlocked, if Unlock was called before, or ErrNotHeld, if the lease is nil or zero;
 //   - ErrUnconfirmed, if Redis did not confirm the release, which is then repeated in the background;
 //     with ErrUnreachable after a lost reply, or alone for a RedLock, also if the lease may have been
-//     lost before: https://go-rlock.github.io/rlock/latest/locks/#when-a-release-is-not-confirmed
+//     lost before: https://go-rlock.github.io/rlock/latest/errors/#when-a-release-is-not-confirmed
 func (l *Lease) Unlock(ctx context.Context) error {
 	if l.none() {
 		return errNoLease
@@ -452,7 +452,7 @@ func (l *Lease) giveBack(ctx context.Context, done func()) {
 
 // LeaseFrom returns the innermost lease that ctx descends from, by [Lease.Context]: also in the
 // functions of Do, Once.Do and Election.Run. Do not unlock it there. It may have ended. ok is false if
-// there is none. See https://go-rlock.github.io/rlock/latest/locks/#owners-and-contexts
+// there is none. See https://go-rlock.github.io/rlock/latest/using-a-lock/#owners-and-contexts
 func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
 	if ctx == nil {
 		return nil, false

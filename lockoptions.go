@@ -204,7 +204,7 @@ func WithPermits(n int) SemaphoreOption { return permitsOption(n) }
 
 // WithHandOver bounds how a Lock changes hands among the waiters of one client without Redis: at most
 // passes times, and only within that time since the grant. See
-// https://go-rlock.github.io/rlock/latest/locks/#hand-over
+// https://go-rlock.github.io/rlock/latest/how-it-works/#hand-over
 func WithHandOver(passes int, within time.Duration) LockOption {
 	return handOverOption{passes, within}
 }
@@ -288,7 +288,7 @@ func WithLease(d time.Duration) TryOption { return leaseOption(d) }
 
 // WithWait bounds how long a call waits. Then its error matches no context error, but ErrNotAcquired; in
 // an outage ErrUnreachable or ErrRefused: see
-// https://go-rlock.github.io/rlock/latest/locks/#when-an-acquire-fails. Zero means one attempt, which
+// https://go-rlock.github.io/rlock/latest/errors/#when-an-acquire-fails. Zero means one attempt, which
 // waits for Redis as TryLock does.
 func WithWait(d time.Duration) WaitOption { return waitOption(d) }
 

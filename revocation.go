@@ -31,7 +31,7 @@ import (
 // ReleaseRequested returns a channel that is closed when somebody asks for this hold by RequestRelease,
 // or has asked before; a nil lease has none. The holder decides. The first call begins to listen. The
 // end of the lease does not close the channel: wait for Done too. See
-// https://go-rlock.github.io/rlock/latest/locks/#asking-holders-to-release
+// https://go-rlock.github.io/rlock/latest/using-a-lock/#asking-holders-to-release
 func (l *Lease) ReleaseRequested() <-chan struct{} {
 	if l.none() {
 		return nil
@@ -157,7 +157,7 @@ func (e *revocationListener) answeredLocked(now clock.Instant, r protocol.Result
 // RequestRelease asks the holders that keep the caller out to release the lock, and reports whether there was
 // any to ask. Each holder decides: see [Lease.ReleaseRequested]. After ErrUnreachable, ErrNoQuorum or ctx.Err()
 // it is unknown whether anybody was asked. For a [DoubleBarrier] the error matches ErrInvalidArgument. See
-// https://go-rlock.github.io/rlock/latest/locks/#asking-holders-to-release
+// https://go-rlock.github.io/rlock/latest/using-a-lock/#asking-holders-to-release
 func (l Inspection) RequestRelease(ctx context.Context) (asked bool, err error) {
 	if err := l.check(ctx); err != nil {
 		return false, err

@@ -24,7 +24,7 @@ type Locker interface {
 	//   - ctx.Err(), if ctx ended: beside one of the first three, or alone if nothing was seen.
 	//
 	// After an error no hold and no place in a queue is left; a grant that was under way is given back, or runs out
-	// with its lease. Details: https://go-rlock.github.io/rlock/latest/locks/#when-an-acquire-fails
+	// with its lease. Details: https://go-rlock.github.io/rlock/latest/errors/#when-an-acquire-fails
 	Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error)
 	// TryLock takes the lock if it is free, or if ctx descends from its hold, and does not wait for another holder.
 	// Errors are those of Lock; for Redis it waits only the command timeout, to which WithReplicaAck adds its own.
@@ -59,7 +59,7 @@ type Lock struct{ locker }
 
 // NewLock returns the lock of a name. It sends nothing; the first call reports invalid arguments, a nil
 // Client or option among them. A name is any string of 1 to [MaxNameLength] bytes, except for some with
-// braces. Use one type for each. See https://go-rlock.github.io/rlock/latest/locks/#names
+// braces. Use one type for each. See https://go-rlock.github.io/rlock/latest/using-a-lock/#names
 func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
 	cfg, err := lockOptions(lockConfig{}, opts, LockOption.optionOfNewLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)

@@ -19,7 +19,7 @@ import (
 // every release: that of a RedLock a quorum, if the other nodes are known not to answer. If ctx ends
 // first, what is still held runs out with its lease; the error names some, and matches ctx.Err().
 // Holders must not wait for Shutdown. Details:
-// https://go-rlock.github.io/rlock/latest/locks/#shutting-down
+// https://go-rlock.github.io/rlock/latest/using-a-lock/#shutting-down
 func (c *Client) Shutdown(ctx context.Context) error {
 	if !c.made() {
 		return fmt.Errorf("rlock: %w", errNoClient)

@@ -226,7 +226,7 @@ func TestPromisesNameTheirTestsAndAnswersLeadOn(t *testing.T) {
 // Each error that a program can ask for has a row with its cause and what to do.
 func TestEachSentinelHasARow(t *testing.T) {
 	t.Parallel()
-	text := read(t, "docs/operations.md")
+	text := read(t, "docs/errors.md")
 	names := 0
 	for _, name := range files(t, "*.go") {
 		if strings.HasSuffix(name, "_test.go") {
@@ -248,7 +248,7 @@ func TestEachSentinelHasARow(t *testing.T) {
 					}
 					names++
 					if row := regexp.MustCompile("(?m)^\\| `" + name.Name + "`[^|]*\\|[^|]*\\w[^|]*\\|[^|]*\\w[^|]*\\|$"); !row.MatchString(text) {
-						t.Errorf("docs/operations.md has no row of three cells for %s", name.Name)
+						t.Errorf("docs/errors.md has no row of three cells for %s", name.Name)
 					}
 				}
 			}

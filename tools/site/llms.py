@@ -104,7 +104,7 @@ def on_post_build(config):
         for part in (
             ("Correct code in ten patterns", re.sub(r"(?m)^## ", "### ", patterns[1] + patterns[2]).strip() + "\n"),
             ("From the job to the type", section("choosing.md", "From the job to the type")),
-            ("Errors", section("operations.md", "Errors")),
+            ("Errors", section("errors.md", "Each error")),
             ("Signatures", signatures()),
             ("Pages", "".join(("- [%s](%s): %s" % (title(p), url(p), about(pages[p]))).rstrip(": ") + "\n" for p in ordered)),
             ("Optional", "- [All pages as one text](%sllms-full.txt)\n" % base),
