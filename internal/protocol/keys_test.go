@@ -16,7 +16,7 @@ func isTimer(script, key string) bool {
 	return strings.HasPrefix(script, "rw/") && strings.Contains(key, ":rwlock_timeout:")
 }
 
-// All scripts declare the keys that they use, as some servers require: docs/redis.md.
+// All scripts declare the keys that they use, as some servers require: docs/operations.md.
 func TestScriptsDeclareTheirKeys(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
