@@ -44,14 +44,14 @@ func WithNodeTimeout(d time.Duration) RedLockOption {
 // restarts, and clock jumps of fewer than a quorum of nodes. All clients of the lock must use it, with
 // the same longest lease ([WithLongestLease]). A new deployment is in quarantine as a whole
 // ([RedLock.BootstrapNodes]). What else it needs and costs:
-// https://go-rlock.github.io/rlock/latest/failover/#withrestartquarantine
+// https://go-rlock.github.io/rlock/latest/redlock/#withrestartquarantine
 func WithRestartQuarantine() RedLockOption {
 	return redOption(func(c *redConfig) { c.quarantine = true })
 }
 
 // WithLongestLease bounds all leases of a RedLock, and the time of its quarantine: by default the
 // watchdog lease of the first client. RedLocks that share nodes have the same:
-// https://go-rlock.github.io/rlock/latest/failover/#withrestartquarantine
+// https://go-rlock.github.io/rlock/latest/redlock/#withrestartquarantine
 func WithLongestLease(d time.Duration) RedLockOption {
 	return redOption(func(c *redConfig) { c.longest, c.hasLongest = d, true })
 }

@@ -86,7 +86,7 @@ func subsets(nodes []int, n int) (all [][]int) {
 	return all
 }
 
-// The table of docs/failover.md and the steps of docs/redlock.md: processes of two successive deployments exclude each other, with
+// The two tables of docs/redlock.md: processes of two successive deployments exclude each other, with
 // tokens in order, whichever nodes miss a vote.
 func TestChangeOfNodesAsDocumented(t *testing.T) {
 	t.Parallel()
