@@ -13,7 +13,7 @@ type Barrier struct {
 	proto *protocol.Barrier
 }
 
-// NewBarrier returns the barrier of a name: see [Client.NewLock].
+// NewBarrier returns a barrier, which holds callers up while it is set.
 func (c *Client) NewBarrier(name string) *Barrier {
 	l, names := newCore(c, protocol.BarrierFamily, name, lockConfig{}, nil)
 	return &Barrier{named{l}, protocol.NewBarrier(&l.c.site, names)}

@@ -44,11 +44,12 @@ func (f Finding) String() string {
 //go:embed docs/acl.md
 var aclPage string
 
-// Check asks the server, or each master of a cluster, or all nodes of a [RedLock], whether the given
-// locks and synchronizers would work, or a [Lock] if none is given. It takes no lock, and leaves nothing
-// in Redis. The error is only about the call: ErrInvalidArgument, ErrClosed or that of ctx. Each server
-// has the command timeout to answer. What it looks at:
-// https://go-rlock.github.io/rlock/latest/observing/#what-is-wrong
+// Check reports what would keep locks from working: permissions, the eviction policy, versions, clocks,
+// replicas, the pool. Pass what the program will use, as in client.Check(ctx,
+// client.NewFairLock("orders")); without that it checks for a [Lock]. It asks the server, each master of a
+// cluster, or all nodes of a [RedLock], takes no lock, and leaves nothing in Redis. Each server has the
+// command timeout to answer. The error is only about the call: ErrInvalidArgument, ErrClosed or that of
+// ctx. What it finds: https://go-rlock.github.io/rlock/latest/observing/#what-is-wrong
 func (c *Client) Check(ctx context.Context, of ...interface{ Name() string }) (CheckReport, error) {
 	if err := c.enter(ctx); err != nil {
 		return CheckReport{}, &Error{Err: err}

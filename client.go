@@ -234,11 +234,11 @@ func (c *Client) enter(ctx context.Context) error {
 	return nil
 }
 
-// WithFailoverQuarantine keeps a server that was promoted, has restarted or was flushed from granting
-// locks until every lease that it may not know has run out: for the longest lease, from the first
-// acquire that reaches it. Until then Lock waits, and TryLock fails with ErrNotAcquired. All clients of
-// the server must use it with the same longest; longer leases are refused. A new server is in quarantine
-// too ([Client.BootstrapServer]). It needs a *redis.Client and INFO in scripts. What defeats it:
+// WithFailoverQuarantine keeps a server that was promoted, has restarted or was flushed from granting locks
+// until every lease that it may not know has run out: for the longest lease, from the first acquire that
+// reaches it. It is off by default. Until then Lock waits, and TryLock fails with ErrNotAcquired. All
+// clients of the server must use it with the same longest; longer leases are refused. A new server is in
+// quarantine too ([Client.BootstrapServer]). It needs a *redis.Client and INFO in scripts. What defeats it:
 // https://go-rlock.github.io/rlock/latest/failover/
 func WithFailoverQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantined, c.longest = true, longest }

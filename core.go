@@ -17,6 +17,14 @@ type core struct {
 	*settings
 }
 
+// Inspection has the methods of every type with holds, but [MultiLock], that need no lease: what Redis
+// shows of a lock, an [Election], a [Once] or a [DoubleBarrier], and what an operator does with it. Its
+// errors are those of an [Inspector].
+type Inspection struct{ *core }
+
+// Name is the name of the lock, with the prefix of its client.
+func (l Inspection) Name() string { return l.name() }
+
 // newCore makes the core of a lock type of the given family. The caller adds the
 // protocol, for the names that are returned, unless argErr is set.
 func newCore(c *Client, family, name string, opts lockConfig, optErr error) (*core, *protocol.Names) {

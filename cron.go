@@ -22,7 +22,8 @@ import (
 // https://go-rlock.github.io/rlock/latest/cron/
 type CronJob struct{ named }
 
-// CronRun is the run of a tick. It goes on while End is zero and Err nil.
+// CronRun is the run of a tick, of this process or another. A run that has not ended has a zero End and a
+// nil Err.
 type CronRun struct {
 	Scheduled time.Time // the tick, in UTC
 	Here      bool      // this call has run the function
@@ -35,7 +36,8 @@ type CronRun struct {
 	Err       error     // of the function, of another process its text; it matches ErrLeaseLost if the run was lost
 }
 
-// NewCronJob returns the job of a name: all processes give the same options.
+// NewCronJob returns a job each of whose ticks runs once among all processes. All of them give the same
+// name, options and schedule.
 func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
 	cfg, err := lockOptions(cronConfig{retention: DefaultRetention}, opts, CronJobOption.optionOfNewCronJob)
 	if err == nil && (cfg.retention < MinRetention || cfg.retention > MaxKeep) {
@@ -58,19 +60,20 @@ type cronOption func(c *cronConfig)
 
 func (o cronOption) optionOfNewCronJob(c *cronConfig) { o(c) }
 
-// WithTakeover has a run that was lost, not one that failed, run once more. It may have run in part, or
-// to its end, before. Do waits while another runs. See
-// https://go-rlock.github.io/rlock/latest/cron/#at-most-once-or-taken-over-once
+// WithTakeover runs once more a run that was lost, not one that failed: the first Do that waits for it
+// does, or a later one. The lost run may have had effects, or have ended. By default Do does not wait, and
+// a lost run stays lost. See https://go-rlock.github.io/rlock/latest/cron/#at-most-once-or-taken-over-once
 func WithTakeover() CronJobOption { return cronOption(func(c *cronConfig) { c.takeover = true }) }
 
-// WithRetention sets for how long after its tick a run is kept, from MinRetention to MaxKeep; later
-// nobody runs that tick.
+// WithRetention sets for how long after its tick a run is kept; later nobody runs that tick. The default is
+// 40 days; it is from MinRetention to MaxKeep.
 func WithRetention(d time.Duration) CronJobOption {
 	return cronOption(func(c *cronConfig) { c.retention = d })
 }
 
-// WithLeastInterval refuses, with ErrNotAcquired, a tick less than d before or after one that somebody
-// has claimed: two processes whose ticks differ by mistake do not both run the job.
+// WithLeastInterval refuses, with ErrNotAcquired, a tick less than d before or after one that somebody has
+// claimed: two processes whose ticks differ by mistake do not both run the job. The default is 0: none is
+// refused. d is in whole milliseconds, and at most the retention.
 func WithLeastInterval(d time.Duration) CronJobOption {
 	return cronOption(func(c *cronConfig) { c.apart = d })
 }

@@ -44,9 +44,9 @@
 //   - [MultiLock] is several locks as one: it holds all of them, or none.
 //
 // Use one type for a name. The first five, and a MultiLock of them, share keys with Redisson. What the
-// methods of all promise is at [Locker], [Inspector] and [ReleaseRequester]. Beside them there are
-// [Election], [Once], [CronJob], [DoubleBarrier], [PermitSemaphore], [Semaphore], [CountDownLatch] and
-// [Barrier]. An [Observer] is told what a [Client] does.
+// methods of all promise is at [Locker] and [Inspection]. There are also [Election], [Once], [CronJob],
+// [DoubleBarrier], [PermitSemaphore], [Semaphore], [CountDownLatch] and [Barrier]. An [Observer] is called
+// for what a [Client] does.
 //
 // # What is guaranteed
 //

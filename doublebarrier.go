@@ -15,7 +15,7 @@ import (
 // https://go-rlock.github.io/rlock/latest/synchronizers/#doublebarrier
 type DoubleBarrier struct{ inspected }
 
-// NewDoubleBarrier returns the double barrier of a name, for 1 to MaxMembers.
+// NewDoubleBarrier returns a double barrier of 1 to MaxMembers members.
 func (c *Client) NewDoubleBarrier(name string, members int) *DoubleBarrier {
 	var err error
 	if members < 1 || members > MaxMembers {

@@ -25,7 +25,7 @@ type Leader struct {
 	Process Process // that leads
 }
 
-// NewElection returns the election of a name: see [Client.NewLock].
+// NewElection returns an election of one leader.
 func (c *Client) NewElection(name string, opts ...HoldOption) *Election {
 	cfg, err := lockOptions(lockConfig{}, opts, HoldOption.optionOfAnyHold)
 	cfg.nonReentrant = true
@@ -136,9 +136,10 @@ func leaderOf(s *watchedState) Leader {
 	return Leader{Value: s.value, HoldID: first.HoldID, Token: s.Token, Process: first.Process}
 }
 
-// Observe returns a channel that gets the leader, now and after each change of it or its value; the zero Leader if nobody leads. It has only the latest, and nothing while Redis cannot be reached, nor for up
-// to a poll after that: the leader that it has may have lost the lease. It is closed when ctx or the
-// client ends. The error matches ErrInvalidArgument or ErrClosed.
+// Observe returns a channel that gets the current leader, and each new one or new value; the zero Leader if
+// nobody leads. It has only the latest, and nothing while Redis cannot be reached: then, and up to a poll
+// after that ([WithLongestPoll]), it may show a leader that has lost the lease. It is closed when ctx or
+// the client ends. The error matches ErrInvalidArgument or ErrClosed.
 func (e *Election) Observe(ctx context.Context) (<-chan Leader, error) {
 	l := coreOf(e)
 	if err := l.begin(ctx); err != nil {

@@ -10,7 +10,7 @@ var _ Locker = (*FairLock)(nil)
 // methods: [Inspection]. Details: https://go-rlock.github.io/rlock/latest/locks/#fairlock
 type FairLock struct{ locker }
 
-// NewFairLock returns the fair lock of a name: see [Client.NewLock].
+// NewFairLock returns a lock that grants in request order.
 func (c *Client) NewFairLock(name string, opts ...AnyLockOption) *FairLock {
 	cfg, err := lockOptions(lockConfig{}, opts, AnyLockOption.optionOfAnyLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)

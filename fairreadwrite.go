@@ -12,7 +12,7 @@ type FairReadWriteLock struct {
 	Writer WriteLock // the exclusive side: ErrUpgrade for an owner of the shared side only
 }
 
-// NewFairReadWriteLock returns the lock of a name: see [Client.NewLock].
+// NewFairReadWriteLock returns a read-write lock that grants in request order.
 func (c *Client) NewFairReadWriteLock(name string, opts ...AnyLockOption) *FairReadWriteLock {
 	cfg, err := lockOptions(lockConfig{}, opts, AnyLockOption.optionOfAnyLock)
 	read, names := newCore(c, protocol.FairRWFamily, name, cfg, err)

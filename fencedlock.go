@@ -14,7 +14,8 @@ type FencedLock struct{ locker }
 
 var _ Locker = (*FencedLock)(nil)
 
-// NewFencedLock returns the fenced lock of a name: see [Client.NewLock].
+// NewFencedLock returns a lock whose tokens Java's RFencedLock shares. In Go alone use [Client.NewLock]:
+// its leases have fencing tokens too, which survive a loss of Redis' data.
 func (c *Client) NewFencedLock(name string, opts ...AnyLockOption) *FencedLock {
 	cfg, err := lockOptions(lockConfig{}, opts, AnyLockOption.optionOfAnyLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)

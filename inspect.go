@@ -11,19 +11,6 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Inspection has the methods of every type with holds, but [MultiLock], that need no lease: what Redis shows
-// of a lock, an [Election], a [Once] or a [DoubleBarrier], and what an operator does with it. It is an
-// [Inspector], which says what they return as errors, and a [ReleaseRequester].
-type Inspection struct{ *core }
-
-var _ interface {
-	Inspector
-	ReleaseRequester
-} = Inspection{}
-
-// Name is the name of the lock, with the prefix of its client.
-func (l Inspection) Name() string { return l.name() }
-
 // IsLocked reports whether anybody holds the lock; for one side of a read-write lock, that side.
 func (l Inspection) IsLocked(ctx context.Context) (bool, error) {
 	held, _, err := l.ofHold(ctx, "")
@@ -99,10 +86,9 @@ func (l Inspection) HoldCount(ctx context.Context) (int, error) {
 	return entries, err
 }
 
-// ForceUnlock ends all holds of the lock, or of this side, no matter who has them, and reports whether there
-// was any. The holder gets ErrRemoved or ErrTakenOver with its next renewal; with a fixed lease from Extend
-// or Unlock, or it notices nothing until the lease ends. After ErrUnreachable or ctx.Err() the outcome is
-// unknown.
+// ForceUnlock ends all holds of the lock, or of this side, no matter who has them, and reports whether
+// there was any. The holder loses its lease (ErrRemoved or ErrTakenOver) with its next renewal; a fixed
+// lease at Extend or Unlock, or when it ends. After ErrUnreachable or ctx.Err() the outcome is unknown.
 func (l Inspection) ForceUnlock(ctx context.Context) (bool, error) { return l.force(ctx, "") }
 
 // ForceUnlockIf is ForceUnlock for the hold with this id only ([Lease.HoldID], [Holder].HoldID). A newer hold

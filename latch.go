@@ -14,7 +14,7 @@ type CountDownLatch struct {
 	proto *protocol.Latch
 }
 
-// NewCountDownLatch returns the latch of a name: see [Client.NewLock].
+// NewCountDownLatch returns a latch, which is open while its count is 0.
 func (c *Client) NewCountDownLatch(name string) *CountDownLatch {
 	l, names := newCore(c, protocol.LatchFamily, name, lockConfig{}, nil)
 	return &CountDownLatch{named{l}, protocol.NewLatch(&l.c.site, names)}

@@ -237,11 +237,11 @@ func (l *Lease) listenersLocked() *listeners {
 	return l.listeners
 }
 
-// Context returns a context made from parent that is canceled when the lease ends; context.Cause says
-// why. Calls with it re-enter this lock and the locks that parent descends from, and no others. So
-// goroutines that share it exclude each other from every other lock, but not from this one. The lease
-// remembers it until one of both ends. After a pause of the process that was longer than the lease, its
-// Err tells at once.
+// Context returns a copy of parent that is canceled when the lease ends, as by a loss; context.Cause says
+// why. Do the work with it. Calls with it re-enter this lock, and the locks that parent descends from, and
+// no others. So goroutines that share it exclude each other from every other lock, but not from this one.
+// The lease remembers it until one of both ends. After a pause of the process that was longer than the
+// lease, its Err reports the loss immediately.
 func (l *Lease) Context(parent context.Context) context.Context {
 	if parent == nil {
 		parent = context.Background()
@@ -309,10 +309,10 @@ func (l *Lease) endLocked(err error) {
 	l.listeners.contexts = nil
 }
 
-// Extend makes the lease last for at least d from now, within the bounds of WithLease; it never shortens
-// it. The error matches ErrLeaseLost and its cause, ErrUnlocked, ErrNotHeld, or ErrClosed;
-// ErrInvalidArgument, if d is out of bounds; ErrUnreachable, ctx.Err() or ErrRefused: the deadline is the
-// same, but Redis may keep it longer.
+// Extend makes the lease last for at least d from now, from MinLease to MaxLease; it never shortens it.
+// Only a lease [WithLease] needs it: others are renewed. The error matches ErrLeaseLost and its cause,
+// ErrUnlocked, ErrNotHeld, ErrClosed or ErrInvalidArgument. After ErrUnreachable, ctx.Err() or ErrRefused
+// the deadline is unchanged, though Redis may keep the hold longer.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if l.none() {
 		return errNoLease

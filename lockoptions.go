@@ -48,7 +48,7 @@ type MultiLockOption interface{ optionOfNewMultiLock(c *multiConfig) }
 // PermitSemaphoreOption is an option of a [PermitSemaphore]: [WithPermits], [WithFairness] and [WithMaxHold].
 type PermitSemaphoreOption interface{ optionOfNewPermitSemaphore(c *permitConfig) }
 
-// SemaphoreOption is an option of a [Semaphore] and of a [PermitSemaphore]: [WithPermits].
+// SemaphoreOption is an option of [Semaphore] and [PermitSemaphore]: [WithPermits].
 type SemaphoreOption interface {
 	PermitSemaphoreOption
 	optionOfNewSemaphore(c *semaphoreConfig)
@@ -186,24 +186,28 @@ func lockOptions[C any, O comparable](usual C, opts []O, to func(O, *C)) (C, err
 	return cfg, err
 }
 
-// WithNonReentrant makes an acquire that would re-enter fail: ErrReentrant.
+// WithNonReentrant makes a lock refuse its own owner: an acquire whose ctx descends from a hold of the lock
+// fails with ErrReentrant. By default it enters again.
 func WithNonReentrant() AnyLockOption {
 	return lockOption(func(c *lockConfig) { c.nonReentrant = true })
 }
 
-// WithMaxHold bounds the time of a renewed hold, for code that may hang: then the lease is lost with
-// ErrMaxHold; Unlock, or its end, frees the lock. d is at least [MinLease], or 0, the default: no bound.
+// WithMaxHold ends a renewed hold d after it began, for code that may hang: the lease is lost with
+// ErrMaxHold, and Unlock, or the end of the lease in Redis, frees the lock. The default is 0: no bound.
+// Otherwise d is at least [MinLease].
 func WithMaxHold(d time.Duration) HoldOption {
 	return holdOption{func(c *lockConfig) { c.maxHold = d }}
 }
 
-// WithPermits has an acquire set n permits, from 1 to MaxPermits, if none are set: at first, and when
-// Redis has lost its data. A number that was set stays. Give all clients the same n. With it a Release
-// never puts back more than were set and added here: it is not for a [Semaphore] that Java adds to.
+// WithPermits sets how many permits there are, from 1 to MaxPermits: an acquire sets n if none are set, at
+// first and when Redis has lost its data. By default it fails with ErrNotSet then. A number that was set
+// stays. Give all clients the same n. With it a Release never puts back more than were set and added by
+// rlock: it is not for a [Semaphore] that Java adds to.
 func WithPermits(n int) SemaphoreOption { return permitsOption(n) }
 
-// WithHandOver bounds how a Lock changes hands among the waiters of one client without Redis: at most
-// passes times, and only within that time since the grant. See
+// WithHandOver limits how long a Lock stays within one client: its waiters get it from each other without
+// Redis at most passes times, and only within that time since the grant; then other clients get a turn. The
+// default is 64 and 10 ms; WithHandOver(0, 0) turns it off. See
 // https://go-rlock.github.io/rlock/latest/how-it-works/#hand-over
 func WithHandOver(passes int, within time.Duration) LockOption {
 	return handOverOption{passes, within}
@@ -212,16 +216,16 @@ func WithHandOver(passes int, within time.Duration) LockOption {
 // The methods of the option types have the name of the call, so that the compiler says of which an option is not one:
 // "missing method optionOfTryLock".
 
-// AcquireOption configures a call that waits for a lease.
+// AcquireOption is an option of a call that waits for a lease: [WithLease] and [WithWait].
 type AcquireOption interface{ optionOfLock(c *acquireConfig) }
 
-// TryOption configures a call that takes a lease: [WithLease].
+// TryOption is an option of a call that takes a lease or fails: [WithLease].
 type TryOption interface {
 	AcquireOption
 	optionOfTryLock()
 }
 
-// WaitOption configures a call that waits, for whatever: [WithWait].
+// WaitOption is an option of a call that waits, also for no lease: [WithWait].
 type WaitOption interface {
 	AcquireOption
 	optionOfWait()
@@ -282,14 +286,16 @@ type againOption struct{}
 func (againOption) optionOfLock(c *acquireConfig) { c.again = true }
 func (againOption) optionOfTryLock()              {}
 
-// WithLease gives the hold a fixed lease, from MinLease to MaxLease, in whole milliseconds, and no
-// renewal; WithDrift must leave some of it. A hold lasts as long as the longest of its leases.
+// WithLease makes the hold end after d even if the work goes on: it turns renewal OFF. Without it a hold is
+// renewed until Unlock, however long the work takes, and ends at most 30 s after its process has died
+// ([WithWatchdogLease]). d is from MinLease to MaxLease, rounded up to whole milliseconds, and WithDrift
+// must leave some of it. A hold lasts as long as the longest of its leases.
 func WithLease(d time.Duration) TryOption { return leaseOption(d) }
 
-// WithWait bounds how long a call waits. Then its error matches no context error, but ErrNotAcquired; in
-// an outage ErrUnreachable or ErrRefused: see
-// https://go-rlock.github.io/rlock/latest/errors/#when-an-acquire-fails. Zero means one attempt, which
-// waits for Redis as TryLock does.
+// WithWait gives up after d; by default only ctx bounds a wait. The error then matches ErrNotAcquired, or
+// ErrUnreachable or ErrRefused in an outage, and never a context error: see
+// https://go-rlock.github.io/rlock/latest/errors/#when-an-acquire-fails. Zero means one attempt, which waits
+// for Redis as TryLock does.
 func WithWait(d time.Duration) WaitOption { return waitOption(d) }
 
 // callOption is any of the option types of a call.

@@ -17,10 +17,10 @@ type FoundLock struct {
 	State State
 }
 
-// Locks finds the locks in Redis that are held, and whose name, without the prefix of the client,
-// matches a pattern as in the command SCAN; empty is all. It reads all keys of the database, in batches.
-// A lock that is held throughout is found, maybe twice, unless a cluster moves its slot meanwhile. The
-// first error ends the iteration; one that is about a lock comes with it. What the user of Redis needs:
+// Locks finds the locks in Redis that are held, and whose name, without the prefix of the client, matches a
+// pattern as in the command SCAN; "" is all. It reads all keys of the database, in batches. A lock that is
+// held throughout is found, maybe twice, unless a cluster moves its slot meanwhile. The first error ends
+// the iteration; one that is about a lock comes with it. What the ACL user needs:
 // https://go-rlock.github.io/rlock/latest/acl/
 func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[FoundLock, error] {
 	return func(yield func(FoundLock, error) bool) {

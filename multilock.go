@@ -123,8 +123,9 @@ type multiOption func(c *multiConfig)
 
 func (o multiOption) optionOfNewMultiLock(c *multiConfig) { o(c) }
 
-// WithRound sets how long, for each member, a MultiLock that holds some waits for the rest before it
-// gives them back: from 1 ms to MaxLease.
+// WithRound sets how long a MultiLock that holds some of its members waits for the rest, before it gives
+// them back and starts over: d for each member, from 1 ms to MaxLease. The default is 1.5 s, as in
+// Redisson.
 func WithRound(d time.Duration) MultiLockOption {
 	return multiOption(func(c *multiConfig) { c.round = d })
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Observer is told what a Client does. It may also implement the other interfaces here whose names end
-// with Observer. Methods may be called concurrently. They must return, quickly, and must not call the Client.
-// A panic in one is caught; one that ends its goroutine, as t.FailNow does, breaks the call that it is told
-// of. If one blocks, events of background work are dropped and counted, except Lost
-// and Leadership. Which there are: https://go-rlock.github.io/rlock/latest/observer/
+// Observer is called for what a Client does. It may also implement the other interfaces here whose names
+// end with Observer. Methods may be called concurrently. They must return, quickly, and must not call the
+// Client. A panic in one is caught; one that ends its goroutine, as t.FailNow does, breaks the call that it
+// is told of. If one blocks, events of background work are dropped and counted, except Lost and Leadership.
+// Which there are: https://go-rlock.github.io/rlock/latest/observing/#observer
 type Observer interface {
 	// AcquireStart is called before an acquire. It returns its context, or one made from it, for all that follows.
 	AcquireStart(ctx context.Context, e StartEvent) context.Context
@@ -55,7 +55,7 @@ type DropObserver interface {
 	Dropped(events int) // how many
 }
 
-// Event is what events have in common, as far as it is known and makes sense.
+// Event is what all events share. A field is zero if it is not known, or does not apply.
 type Event struct {
 	Lock    string // the name, with the prefix
 	Type    string // as "Lock" or "FairReadWriteLock": the one of the acquire
@@ -129,6 +129,6 @@ type SubscriptionEvent struct {
 	On      bool
 }
 
-// Callers is for hooks of go-redis: it returns the contexts of the calls whose requests share the
-// pipeline of ctx, or nil.
+// Callers is for hooks of go-redis, such as tracing: from the context of a pipeline it returns the contexts
+// of all calls whose requests are in it; from any other context, nil.
 func Callers(ctx context.Context) []context.Context { return wire.Callers(ctx) }

@@ -25,8 +25,8 @@ func failureText(text string) string {
 	return text
 }
 
-// NewOnce returns the Once of a key: see [Client.NewLock]. A result is kept for that time after the
-// function has returned, from MinKeep to MaxKeep.
+// NewOnce returns the Once of a key: a name as in [Client.NewLock]. A result is kept for that time after
+// the function has returned, from MinKeep to MaxKeep.
 func (c *Client) NewOnce(key string, keep time.Duration, opts ...HoldOption) *Once {
 	cfg, err := lockOptions(lockConfig{}, opts, HoldOption.optionOfAnyHold)
 	if keep < MinKeep || keep > MaxKeep {

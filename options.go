@@ -77,8 +77,8 @@ func apply(opts []Option, c *config) error {
 	return nil
 }
 
-// Option configures a Client. New refuses values out of bounds, and nil ones, with ErrInvalidArgument.
-// Most durations are from 1 ms to MaxLease.
+// Option is an option of a [Client]. New refuses a value out of bounds, and a nil Option, with
+// ErrInvalidArgument. Durations are from 1 ms to MaxLease unless the option says otherwise.
 type Option func(*config)
 
 type config struct {
@@ -223,60 +223,65 @@ func checkLease(what string, d time.Duration) error {
 	return nil
 }
 
-// WithWatchdogLease sets the lease of holds without WithLease, renewed each third of it: at least
-// [MinLease], of which WithDrift leaves more than a third.
+// WithWatchdogLease sets for how long a lock stays taken after its process has died: the lease of holds
+// without [WithLease], renewed every third of it. The default is 30 s. A shorter one also loses locks in
+// shorter outages of Redis. It is at least [MinLease], and WithDrift must leave more than a third of it.
 func WithWatchdogLease(d time.Duration) Option { return func(c *config) { c.watchdogLease = d } }
 
-// WithCommandTimeout bounds one operation on Redis, with all its resends.
+// WithCommandTimeout bounds one operation on Redis, with all its retries. The default is 3 s. After it
+// TryLock fails with ErrUnreachable; Lock tries again for a watchdog lease.
 func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.commandTimeout = d } }
 
-// WithUnlockTimeout bounds Close, and Unlock, which outlasts its context.
+// WithUnlockTimeout bounds Close, and Unlock, which goes on after the end of its context. The default is 3
+// s. After it Unlock fails with ErrUnconfirmed, and the release is repeated in the background.
 func WithUnlockTimeout(d time.Duration) Option { return func(c *config) { c.unlockTimeout = d } }
 
-// WithLongestPoll bounds how long a waiter without messages sleeps.
+// WithLongestPoll bounds how long a waiter sleeps that gets no message, before it asks Redis. The default
+// is 5 s.
 func WithLongestPoll(d time.Duration) Option { return func(c *config) { c.longestPoll = d } }
 
-// WithWaiterLease sets for how long a waiter keeps its place in Redis without a sign of life. All
-// clients should use the same, at least [MinWaiterLease].
+// WithWaiterLease sets by how long a crashed waiter delays those behind it, where Redis keeps a queue: it
+// keeps its place for that long without a sign of life. The default is 10 s, the least [MinWaiterLease].
+// All clients should use the same.
 func WithWaiterLease(d time.Duration) Option { return func(c *config) { c.waiterLease = d } }
 
-// WithDrift sets the safety margin of a lease, lost after lease - lease*factor - floor. The factor is
-// from 0 to 0.5, the floor not negative.
+// WithDrift sets by how much a holder's lease ends before that in Redis, for clocks of different speeds:
+// lease*factor + floor. The default is 1 % + 2 ms. The factor is from 0 to 0.5, the floor not negative.
 func WithDrift(factor float64, floor time.Duration) Option {
 	return func(c *config) { c.driftFactor, c.driftFloor = factor, floor }
 }
 
-// WithPrefix puts a prefix, by default none, before the name of each lock, and its keys. An opening
+// WithPrefix puts a prefix before the name of each lock, and its keys. The default is none. An opening
 // brace in it must begin a hash tag, such as {app}.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithReplicaAck makes each lease count only when n replicas have confirmed it within the timeout,
-// which must be shorter than the read timeout of go-redis and is added to WithCommandTimeout. With too
-// few, an acquire fails with ErrNotAcquired, a renewal does not move the deadline, and Extend fails with
-// ErrUnreachable. A hold survives a failover to a replica that confirmed. rdb must be a *redis.Client or
-// *redis.ClusterClient. The default is 0. Details: https://go-rlock.github.io/rlock/latest/failover/
+// WithReplicaAck makes a lease count only if n replicas confirm it within the timeout, so that a hold
+// survives a failover to one that did. The default is 0: off. The timeout must be shorter than the read
+// timeout of go-redis, and is added to WithCommandTimeout. With too few, an acquire fails with
+// ErrNotAcquired, a renewal does not move the deadline, and Extend fails with ErrUnreachable. rdb must be a
+// *redis.Client or *redis.ClusterClient. Details: https://go-rlock.github.io/rlock/latest/failover/
 func WithReplicaAck(n int, timeout time.Duration) Option {
 	return func(c *config) { c.acks, c.ackTimeout = n, timeout }
 }
 
-// WithPubSub sets the kind of publish and subscribe, by default [PubSubAuto]. All clients of a lock
-// must use the same, or some wake up late.
+// WithPubSub chooses between PUBLISH and SPUBLISH. The default is [PubSubAuto]; [PubSubBoth] is for a
+// cluster shared with Redisson before 3.22. All clients of a lock must use the same, or some wake up late.
 func WithPubSub(mode PubSubMode) Option { return func(c *config) { c.pubsub = mode } }
 
-// WithObserver sets who is told what the client does. It refuses nil, and a method with only the name
-// of one that an Observer may have.
+// WithObserver has o called for what the client does; by default nothing is called. It refuses nil, and an
+// o with a method that has only the name of one that an Observer may have.
 func WithObserver(o Observer) Option { return func(c *config) { c.observer, c.observed = o, true } }
 
-// WithLogger sets where losses, failing renewals and the like are logged, by default nowhere: see
+// WithLogger logs losses, failing renewals and the like to l; by default nothing is logged. See
 // https://go-rlock.github.io/rlock/latest/observing/#logger
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
-// WithLabel says what this process is to others, in place of the name of its program: see [Process]. It
-// is printable, and has at most [MaxLabelLength] bytes.
+// WithLabel sets how errors and State in other processes name this one, by default by the name of its
+// program: see [Process]. It is printable, and has at most [MaxLabelLength] bytes.
 func WithLabel(label string) Option { return func(c *config) { c.label = label } }
 
-// WithAnonymity keeps the client from telling Redis which process it is, with its host, to all who share
-// the prefix, and from asking who others are.
+// WithAnonymity turns off that holders are named, which is the default: the client neither writes its
+// label, program, host and PID to Redis, for all who share the prefix, nor asks who others are.
 func WithAnonymity() Option { return func(c *config) { c.anonymous = true } }
 
 func init() {

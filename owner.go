@@ -69,9 +69,10 @@ func (ch *chain) in(ctx context.Context, innermost any) context.Context {
 	return &descent{ctx, ch, innermost}
 }
 
-// WithOwner returns a context with a new owner: calls with it, or with contexts made from it, re-enter
-// every lock that the owner holds, like one thread of Redisson. Locks that ctx descends from exclude it.
-// Danger: goroutines below one WithOwner do NOT exclude each other, from any lock.
+// WithOwner is for code that cannot pass on the context of a lease; prefer [Lease.Context]. DANGER:
+// goroutines below the returned context do not exclude each other, from any lock. All calls with it, or
+// with contexts made from it, are one owner, like one thread of Redisson, and re-enter every lock that it
+// holds. Locks that ctx descends from exclude it.
 func WithOwner(ctx context.Context) context.Context {
 	return (&chain{owner: &owner{}}).in(ctx, nil)
 }

@@ -21,7 +21,8 @@ type PermitSemaphore struct {
 	most    int // that a lease can have
 }
 
-// NewPermitSemaphore returns the semaphore of a name: see [WithPermits].
+// NewPermitSemaphore returns a semaphore whose permits have leases: those of a process that dies come back.
+// [WithPermits] says how many there are.
 func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) *PermitSemaphore {
 	cfg, err := lockOptions(permitConfig{}, opts, PermitSemaphoreOption.optionOfNewPermitSemaphore)
 	err = cfg.check(err)
@@ -41,10 +42,10 @@ type permitOption func(c *permitConfig)
 
 func (o permitOption) optionOfNewPermitSemaphore(c *permitConfig) { o(c) }
 
-// WithFairness makes a PermitSemaphore first come, first served among all processes. TryAcquire then
-// takes permits only if nobody waits. A dead waiter holds up others for a waiter lease at most
-// ([WithWaiterLease]). All clients of a name must use it, and Java cannot. While permits without it, or
-// a lock, have the name, its methods fail with ErrForeignKey; others do not see it.
+// WithFairness makes a PermitSemaphore first come, first served among all processes. It is off by default.
+// TryAcquire then takes permits only if nobody waits. A dead waiter holds up others for a waiter lease at
+// most ([WithWaiterLease]). All clients of a name must use it, and Java cannot. While permits without it,
+// or a lock, have the name, its methods fail with ErrForeignKey; others do not see it.
 func WithFairness() PermitSemaphoreOption {
 	return permitOption(func(c *permitConfig) { c.fair = true })
 }
@@ -78,7 +79,7 @@ func (s *PermitSemaphore) Delete(ctx context.Context) (bool, error) {
 	return changeOnce(ctx, coreOf(s), nil, func(op protocol.Op) protocol.Request[bool] { return s.counter.Delete(op) }, nil)
 }
 
-// Available returns how many permits are free, maybe fewer than none.
+// Available returns how many permits are free; less than 0 if more are taken than there are.
 func (s *PermitSemaphore) Available(ctx context.Context) (int, error) {
 	c, err := s.count(ctx, false)
 	return c.Free, err

@@ -14,7 +14,7 @@ type PriorityLock struct{ locker }
 
 var _ Locker = (*PriorityLock)(nil)
 
-// NewPriorityLock returns the priority lock of a name: see [Client.NewLock].
+// NewPriorityLock returns a lock whose callers have priorities ([PriorityLock.At]).
 func (c *Client) NewPriorityLock(name string, opts ...PriorityLockOption) *PriorityLock {
 	cfg, err := lockOptions(priorityConfig{}, opts, PriorityLockOption.optionOfNewPriorityLock)
 	if d := cfg.aging; err == nil && cfg.hasAging && (d < MinAging || d > MaxAging) {
@@ -45,8 +45,8 @@ type priorityOption func(c *priorityConfig)
 
 func (o priorityOption) optionOfNewPriorityLock(c *priorityConfig) { o(c) }
 
-// WithAging adds one step of priority for each d that a waiter has waited, so none starves. d is from
-// MinAging to MaxAging, and the same for all clients.
+// WithAging adds one step of priority for each d that a waiter has waited, so none starves. It is off by
+// default. d is from MinAging to MaxAging, and the same for all clients.
 func WithAging(d time.Duration) PriorityLockOption {
 	return priorityOption(func(c *priorityConfig) { c.aging, c.hasAging = d, true })
 }

@@ -25,7 +25,8 @@ var (
 	_ Locker = WriteLock{}
 )
 
-// NewReadWriteLock returns the lock of a name: see [Client.NewLock].
+// NewReadWriteLock returns a lock with a shared side (Reader) and an exclusive one (Writer), each a
+// [Locker].
 func (c *Client) NewReadWriteLock(name string, opts ...ReadWriteLockOption) *ReadWriteLock {
 	cfg, err := lockOptions(readWriteConfig{}, opts, ReadWriteLockOption.optionOfNewReadWriteLock)
 	read, names := newCore(c, protocol.RWFamily, name, cfg.lockConfig, err)
@@ -48,8 +49,8 @@ type readWriteOption func(c *readWriteConfig)
 
 func (o readWriteOption) optionOfNewReadWriteLock(c *readWriteConfig) { o(c) }
 
-// WithReaderPreference lets readers enter whenever others read, as in Redisson. All clients of a lock
-// must use it, or none. Writers may starve.
+// WithReaderPreference lets readers enter whenever others read, as in Redisson: writers may starve. It is
+// off by default. All clients of a lock must use it, or none.
 func WithReaderPreference() ReadWriteLockOption {
 	return readWriteOption(func(c *readWriteConfig) { c.readerPreference = true })
 }

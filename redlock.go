@@ -28,30 +28,30 @@ type redOption func(c *redConfig)
 func (o redOption) optionOfNewRedLock(c *redConfig) { o(c) }
 
 // WithQuorum sets how many nodes must vote for a hold: from a majority, the default, to all. With more,
-// fewer may be away, and more may lose their data.
+// fewer may be unavailable, and more may lose their data.
 func WithQuorum(q int) RedLockOption {
 	return redOption(func(c *redConfig) { c.quorum = q })
 }
 
-// WithNodeTimeout bounds each request to one node, by default [DefaultNodeTimeout]: from 1 ms to a
-// sixth of the watchdog lease.
+// WithNodeTimeout bounds each request to one node. The default is 500 ms ([DefaultNodeTimeout]); it is from
+// 1 ms to a sixth of the watchdog lease.
 func WithNodeTimeout(d time.Duration) RedLockOption {
 	return redOption(func(c *redConfig) { c.timeout = d })
 }
 
-// WithRestartQuarantine keeps a node that has restarted, lost its data, or was replaced by a replica
-// from voting until every hold that it voted for has run out. Then a hold survives any number of
-// restarts, and clock jumps of fewer than a quorum of nodes. All clients of the lock must use it, with
-// the same longest lease ([WithLongestLease]). A new deployment is in quarantine as a whole
+// WithRestartQuarantine keeps a node that has restarted, lost its data, or was replaced by a replica from
+// voting until every hold that it voted for has run out. Then a hold survives any number of restarts, and
+// clock jumps of fewer than a quorum of nodes. It is off by default. All clients of the lock must use it,
+// with the same longest lease ([WithLongestLease]). A new deployment is in quarantine as a whole
 // ([RedLock.BootstrapNodes]). What else it needs and costs:
 // https://go-rlock.github.io/rlock/latest/redlock/#withrestartquarantine
 func WithRestartQuarantine() RedLockOption {
 	return redOption(func(c *redConfig) { c.quarantine = true })
 }
 
-// WithLongestLease bounds all leases of a RedLock, and the time of its quarantine: by default the
-// watchdog lease of the first client. RedLocks that share nodes have the same:
-// https://go-rlock.github.io/rlock/latest/redlock/#withrestartquarantine
+// WithLongestLease bounds all leases of a RedLock [WithRestartQuarantine], and the time of its quarantine.
+// The default is the watchdog lease of the first client, which is the least too. RedLocks that share nodes
+// have the same: https://go-rlock.github.io/rlock/latest/redlock/#withrestartquarantine
 func WithLongestLease(d time.Duration) RedLockOption {
 	return redOption(func(c *redConfig) { c.longest, c.hasLongest = d, true })
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// Locker is what every lock can do, and what a [MultiLock] needs of its members.
+// Locker is what every lock can do, and what a [MultiLock] needs of its members. It is no sync.Locker: a
+// lock is unlocked by its [Lease].
 type Locker interface {
 	// Name is the name of the lock, with the client's prefix.
 	Name() string
@@ -42,7 +43,7 @@ type Inspector interface {
 	ForceUnlockIf(ctx context.Context, holdID string) (bool, error) // ends one hold
 }
 
-// ReleaseRequester asks the holders of a lock to release it: see [Inspection.RequestRelease].
+// ReleaseRequester asks holders to release a lock: see [Inspection.RequestRelease].
 type ReleaseRequester interface {
 	RequestRelease(ctx context.Context) (asked bool, err error) // whether there was a holder to ask
 }
@@ -53,13 +54,19 @@ var _ interface {
 	ReleaseRequester
 } = (*Lock)(nil)
 
+var _ interface {
+	Inspector
+	ReleaseRequester
+} = Inspection{}
+
 // Lock is a reentrant lock without an order among clients, the counterpart of Redisson's RLock. Other
 // methods: [Inspection]. Details: https://go-rlock.github.io/rlock/latest/locks/#lock
 type Lock struct{ locker }
 
-// NewLock returns the lock of a name. It sends nothing; the first call reports invalid arguments, a nil
-// Client or option among them. A name is any string of 1 to [MaxNameLength] bytes, except for some with
-// braces. Use one type for each. See https://go-rlock.github.io/rlock/latest/using-a-lock/#names
+// NewLock returns the lock of a name. Like all constructors it sends nothing; the first call reports
+// invalid arguments, a nil Client or option among them. A name is any string of 1 to [MaxNameLength] bytes,
+// except for some with braces. Use one type for each. See
+// https://go-rlock.github.io/rlock/latest/locks/#names
 func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
 	cfg, err := lockOptions(lockConfig{}, opts, LockOption.optionOfNewLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
@@ -78,17 +85,16 @@ type inspected struct{ Inspection }
 
 func newInspected(l *core) inspected { return inspected{Inspection{l}} }
 
-// Lock waits until it has the lock, and returns a [Lease] of it. Work with [Lease.Context], and call
-// [Lease.Unlock] when done: until then the hold is renewed, unless [WithLease] is given. ctx and [WithWait]
-// bound the wait. The error matches ErrNotAcquired if another owner has the lock ([Error] says who),
-// ErrUnreachable if Redis does not answer, ErrRefused if it replies with an error. All errors: [Locker].
+// Lock waits until it has the lock, and returns a [Lease]: work with [Lease.Context], then call
+// [Lease.Unlock]. The hold is renewed until then, except [WithLease]. ctx and [WithWait] bound the wait.
+// The error matches ErrNotAcquired if another owner has the lock ([Error] says who), ErrUnreachable if
+// Redis does not answer, ErrRefused if it replies with an error. All errors: [Locker].
 func (l locker) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return lock(ctx, l.core, true, opts)
 }
 
-// TryLock is Lock without waiting for other owners: the error matches ErrNotAcquired if one has the lock.
-// For Redis it waits up to the command timeout, 3 s by default ([WithCommandTimeout]). All errors:
-// [Locker].
+// TryLock is Lock, but fails with ErrNotAcquired if another owner has the lock, and waits for Redis up to
+// the command timeout (3 s). See [Locker].
 func (l locker) TryLock(ctx context.Context, opts ...TryOption) (*Lease, error) {
 	return lock(ctx, l.core, false, opts)
 }

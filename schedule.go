@@ -11,10 +11,10 @@ const earlyMost = time.Second
 // farthest is how far back the last time of a schedule may be: February 29 may be eight years apart.
 const farthest = 9 * 366 * 24 * time.Hour
 
-// ScheduledTime is the scheduled time that a call at now is for: the latest that has come, or the next if
-// that is very near. All processes get the same one, unless a timer is late by the whole time between two
-// ticks. next is as for [CronJob.Missed]; without such a time, and for an @every of robfig/cron (see
-// [Every]), the error matches ErrInvalidArgument. See
+// ScheduledTime returns the tick that a call at now belongs to, for schedulers that do not say so: the
+// latest scheduled time until now, or the next if that is very near. All processes get the same one, unless
+// a timer is late by the whole time between two ticks. next is as for [CronJob.Missed]; without such a
+// time, and for an @every of robfig/cron (see [Every]), the error matches ErrInvalidArgument. See
 // https://go-rlock.github.io/rlock/latest/cron/#the-scheduled-time
 func ScheduledTime(now time.Time, next func(after time.Time) time.Time) (time.Time, error) {
 	if next == nil {

@@ -17,7 +17,8 @@ type Semaphore struct {
 	proto *protocol.Semaphore
 }
 
-// NewSemaphore returns the semaphore of a name: see [WithPermits].
+// NewSemaphore returns a semaphore that Java's RSemaphore shares. The permits of a process that dies are
+// LOST: unless Java shares it, use [Client.NewPermitSemaphore]. [WithPermits] says how many there are.
 func (c *Client) NewSemaphore(name string, opts ...SemaphoreOption) *Semaphore {
 	cfg, err := lockOptions(semaphoreConfig{}, opts, SemaphoreOption.optionOfNewSemaphore)
 	l, names := newCore(c, protocol.SemaphoreFamily, name, lockConfig{}, cfg.check(err))
@@ -33,16 +34,16 @@ func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	return changeOnce(ctx, coreOf(s), checkCount("TrySetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.proto.Change(op, protocol.TrySetPermits, n) }, nil)
 }
 
-// AddPermits adds n permits, or takes -n away: fewer may be free than none then. It sets them if none
-// were set. After an error nothing is added.
+// AddPermits adds n permits, or takes -n away, which may leave a negative number of free ones. It sets them
+// if none were set. After an error nothing is added.
 func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
 	_, err := changeOnce(ctx, coreOf(s), checkAdded(n), func(op protocol.Op) protocol.Request[bool] { return s.proto.Change(op, protocol.AddPermits, n) }, s.undo)
 	return err
 }
 
-// SetPermits sets the number of permits, from 1 to MaxPermits, whatever it was. If more are taken, fewer
-// are free than none. If Java has set the permits, or more are free than were set, it changes nothing
-// and the error matches ErrTotalUnknown. For unknown outcomes see TrySetPermits.
+// SetPermits sets the number of permits, from 1 to MaxPermits, regardless of what it was. If more are
+// taken, the number of free ones is negative. If Java has set the permits, or more are free than were set,
+// it changes nothing and the error matches ErrTotalUnknown. For unknown outcomes see TrySetPermits.
 func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
 	known, err := changeOnce(ctx, coreOf(s), checkCount("SetPermits", n), func(op protocol.Op) protocol.Request[bool] { return s.proto.Change(op, protocol.SetPermits, n) }, nil)
 	if err == nil && !known {

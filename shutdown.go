@@ -13,13 +13,12 @@ import (
 	"github.com/go-rlock/rlock/internal/timers"
 )
 
-// Shutdown ends the client in good order. At once no lock is granted, waiters return, watches end, and
-// all leases and their contexts end with ErrClosed, which asks the holders to leave. The locks stay
-// theirs, renewed, until they call Unlock. Shutdown returns nil when all have, and Redis has confirmed
-// every release: that of a RedLock a quorum, if the other nodes are known not to answer. If ctx ends
-// first, what is still held runs out with its lease; the error names some, and matches ctx.Err().
-// Holders must not wait for Shutdown. Details:
-// https://go-rlock.github.io/rlock/latest/using-a-lock/#shutting-down
+// Shutdown ends the client in good order. From then on no lock is granted, waiters return, watches end, and
+// all leases and their contexts end with ErrClosed, which asks the holders to leave. The locks stay theirs,
+// renewed, until they call Unlock. Shutdown returns nil when all have, and Redis has confirmed every
+// release: that of a RedLock a quorum, if the other nodes are known not to answer. If ctx ends first, what
+// is still held runs out with its lease; the error names some, and matches ctx.Err(). Holders must not wait
+// for Shutdown. Details: https://go-rlock.github.io/rlock/latest/using-a-lock/#shutting-down
 func (c *Client) Shutdown(ctx context.Context) error {
 	if !c.made() {
 		return fmt.Errorf("rlock: %w", errNoClient)
@@ -128,7 +127,8 @@ func unreleased(left []timers.Task) string {
 	return strings.Join(what, "; ")
 }
 
-// Close is Shutdown bounded by the unlock timeout.
+// Close is [Client.Shutdown] with a deadline of 3 s ([WithUnlockTimeout]): it fails if something is still
+// held then. It does not close the go-redis client; do that after it.
 func (c *Client) Close() error {
 	if !c.made() {
 		return fmt.Errorf("rlock: %w", errNoClient)

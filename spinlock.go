@@ -15,7 +15,7 @@ type SpinLock struct{ locker }
 
 var _ Locker = (*SpinLock)(nil)
 
-// NewSpinLock returns the spin lock of a name: see [Client.NewLock].
+// NewSpinLock returns a lock whose waiters poll.
 func (c *Client) NewSpinLock(name string, opts ...SpinLockOption) *SpinLock {
 	usual := spinConfig{backoff: ExponentialBackoff(DefaultFirstBackoff, DefaultLongestBackoff)}
 	cfg, err := lockOptions(usual, opts, SpinLockOption.optionOfNewSpinLock)
@@ -33,8 +33,8 @@ type spinOption func(c *spinConfig)
 
 func (o spinOption) optionOfNewSpinLock(c *spinConfig) { o(c) }
 
-// WithBackoff sets the pauses of a SpinLock. The default is ExponentialBackoff([DefaultFirstBackoff],
-// [DefaultLongestBackoff]).
+// WithBackoff sets the pauses of a SpinLock. The default is 1 ms, doubling to 128 ms:
+// ExponentialBackoff([DefaultFirstBackoff], [DefaultLongestBackoff]).
 func WithBackoff(b Backoff) SpinLockOption {
 	return spinOption(func(c *spinConfig) { c.backoff = b })
 }

@@ -23,7 +23,8 @@ type Stats struct {
 	Losses         int64 // holds that have ended before they were unlocked
 }
 
-// Stats returns figures of the client; a RedLock counts at its first.
+// Stats returns how many holds and waiters this client has, and how many renewals and losses it had. A
+// RedLock is counted by its first client.
 func (c *Client) Stats() Stats {
 	if !c.made() {
 		return Stats{}
@@ -38,8 +39,8 @@ func (c *Client) Stats() Stats {
 	}
 }
 
-// Held returns the open leases of the client, the oldest first: neither unlocked nor lost. Of a
-// MultiLock it has those of the members.
+// Held returns the open leases of the client, neither unlocked nor lost, the oldest first; for a MultiLock
+// the leases of its members. It sends nothing.
 func (c *Client) Held() []*Lease {
 	if !c.made() {
 		return nil
@@ -88,9 +89,9 @@ func (c *Client) lateRenewals() (late int, first time.Duration, why error) {
 	return late, first, why
 }
 
-// Ping is for a readiness probe. It returns nil if the server, or each master of a cluster, would grant
-// a free lock now, and no renewal of this client is late. Otherwise the error is that of an acquire or a
-// renewal. It returns within the command timeout. Of a RedLock, ask each client.
+// Ping is for a readiness probe. It returns nil if the server, or each master of a cluster, would grant a
+// free lock now, and no renewal of this client is late. Otherwise the error is that of an acquire or a
+// renewal. It returns within the command timeout. For a RedLock, ping each client.
 func (c *Client) Ping(ctx context.Context) error {
 	if err := c.enter(ctx); err != nil {
 		return &Error{Err: err}
