@@ -11,7 +11,7 @@ import (
 // end with Observer. Methods may be called concurrently. They must return, quickly, and must not call the
 // Client. A panic in one is caught; one that ends its goroutine, as t.FailNow does, breaks the call that it
 // is told of. If one blocks, events of background work are dropped and counted, except Lost and Leadership.
-// Which there are: https://go-rlock.github.io/rlock/latest/observing/#observer
+// Which there are: https://go-rlock.github.io/rlock/latest/observer/
 type Observer interface {
 	// AcquireStart is called before an acquire. It returns its context, or one made from it, for all that follows.
 	AcquireStart(ctx context.Context, e StartEvent) context.Context

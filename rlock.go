@@ -66,7 +66,7 @@ type Lock struct{ locker }
 // NewLock returns the lock of a name. Like all constructors it sends nothing; the first call reports
 // invalid arguments, a nil Client or option among them. A name is any string of 1 to [MaxNameLength] bytes,
 // except for some with braces. Use one type for each. See
-// https://go-rlock.github.io/rlock/latest/locks/#names
+// https://go-rlock.github.io/rlock/latest/using-a-lock/#names
 func (c *Client) NewLock(name string, opts ...LockOption) *Lock {
 	cfg, err := lockOptions(lockConfig{}, opts, LockOption.optionOfNewLock)
 	l, names := newCore(c, protocol.HashFamily, name, cfg, err)
