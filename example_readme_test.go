@@ -16,7 +16,8 @@ import (
 func ExampleNew() {
 	ctx := context.Background()
 	ship := func(ctx context.Context) error { return ctx.Err() }
-	client, err := rlock.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"}))
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	client, err := rlock.New(rdb)
 	if err != nil {
 		log.Fatal(err)
 	}

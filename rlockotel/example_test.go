@@ -10,7 +10,8 @@ import (
 )
 
 func ExampleNew() {
-	observer, err := rlockotel.New() // global providers; see WithMeterProvider and WithTracerProvider
+	// With the global providers; see WithMeterProvider and WithTracerProvider.
+	observer, err := rlockotel.New()
 	if err != nil {
 		log.Fatal(err)
 	}

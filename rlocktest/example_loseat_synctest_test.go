@@ -15,7 +15,7 @@ func TestReportStopsWhenItLosesItsLock(t *testing.T) {
 	rlocktest.LoseAt(t, "app:report", func(t *testing.T, r *rlocktest.Round) {
 		synctest.Test(t, func(t *testing.T) {
 			locks := r.New(t, rlock.WithPrefix("app:")).Client()
-			err := rlock.Do(t.Context(), locks.NewLock("report"), func(ctx context.Context) error {
+			report := func(ctx context.Context) error {
 				for ctx.Err() == nil {
 					if err := r.Write(ctx); err != nil {
 						return err
@@ -27,7 +27,8 @@ func TestReportStopsWhenItLosesItsLock(t *testing.T) {
 					}
 				}
 				return ctx.Err()
-			})
+			}
+			err := rlock.Do(t.Context(), locks.NewLock("report"), report)
 			if r.Lost() != errors.Is(err, rlock.ErrLeaseLost) {
 				t.Errorf("lost: %v, but the report returned %v", r.Lost(), err)
 			}

@@ -31,7 +31,8 @@ func TestLockOfADeadProcessIsFreed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lock.TryLock(t.Context()); !errors.Is(err, rlock.ErrNotAcquired) {
+	_, err = lock.TryLock(t.Context())
+	if !errors.Is(err, rlock.ErrNotAcquired) {
 		t.Errorf("TryLock() = %v, want %v", err, rlock.ErrNotAcquired)
 	}
 	m.FastForward(rlock.DefaultWatchdogLease) // the holder has not renewed it

@@ -11,8 +11,8 @@ import (
 	"github.com/go-rlock/rlock/rlocktest"
 )
 
-// In a bubble of testing/synctest hours take no time. Leases, renewals, waits, contexts and timeouts
-// follow the clock of the bubble.
+// In a bubble of testing/synctest hours take no time. Leases, renewals, waits,
+// contexts and timeouts follow the clock of the bubble.
 func TestReportWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := rlocktest.New(t) // in the bubble, with its t
@@ -23,7 +23,8 @@ func TestReportWaitsForItsTurn(t *testing.T) {
 		}()
 
 		report := srv.Client().NewLock("report")
-		if _, err := report.Lock(t.Context(), rlock.WithWait(30*time.Minute)); !errors.Is(err, rlock.ErrNotAcquired) {
+		_, err := report.Lock(t.Context(), rlock.WithWait(30*time.Minute))
+		if !errors.Is(err, rlock.ErrNotAcquired) {
 			t.Errorf("after 30 minutes: %v", err)
 		}
 		lease, err := report.Lock(t.Context(), rlock.WithWait(30*time.Minute))

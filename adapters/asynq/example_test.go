@@ -24,11 +24,14 @@ func accountOf(t *asynq.Task) string { return string(t.Payload()) }
 func ExampleRunScheduler() {
 	ctx := context.Background()
 	// In each process; one of them enqueues.
-	err := rlockasynq.RunScheduler(ctx, client.NewElection("scheduler"), address, func() (*asynq.Scheduler, error) {
+	election := client.NewElection("scheduler")
+	open := func() (*asynq.Scheduler, error) {
 		s := asynq.NewScheduler(redis, nil)
-		_, err := s.Register("0 * * * *", asynq.NewTask("report", nil), asynq.Unique(30*time.Minute))
+		_, err := s.Register("0 * * * *", asynq.NewTask("report", nil),
+			asynq.Unique(30*time.Minute))
 		return s, err
-	})
+	}
+	err := rlockasynq.RunScheduler(ctx, election, address, open)
 	log.Print(err)
 }
 
@@ -37,15 +40,17 @@ func ExamplePerKey() {
 	mux := asynq.NewServeMux()
 	mux.Use(rlockasynq.PerKey(client, "account:", accountOf))
 	server := asynq.NewServer(redis, asynq.Config{
-		IsFailure:      rlockasynq.IsFailure,               // a busy key uses up no retry
-		RetryDelayFunc: rlockasynq.RetryDelay(time.Second), // and comes back after a second
+		// A busy key uses up no retry, and comes back after a second.
+		IsFailure:      rlockasynq.IsFailure,
+		RetryDelayFunc: rlockasynq.RetryDelay(time.Second),
 	})
 	log.Print(server.Run(mux))
 }
 
 // In each process, as the job of robfig/cron on rlock: asynq accepts a tick's id once.
 func enqueue(ctx context.Context, tick time.Time) error {
-	_, err := queue.EnqueueContext(ctx, asynq.NewTask("report", nil), asynq.TaskID("report:"+tick.Format(time.RFC3339)))
+	id := asynq.TaskID("report:" + tick.Format(time.RFC3339))
+	_, err := queue.EnqueueContext(ctx, asynq.NewTask("report", nil), id)
 	return err
 }
 

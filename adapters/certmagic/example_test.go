@@ -17,7 +17,8 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	storage, err := rlockcertmagic.New(client, rdb, "certmagic") // of a *rlock.Client and its go-redis client
+	// A *rlock.Client, and the go-redis client that it has.
+	storage, err := rlockcertmagic.New(client, rdb, "certmagic")
 	if err != nil {
 		log.Fatal(err)
 	}

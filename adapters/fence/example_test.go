@@ -22,14 +22,18 @@ var (
 // The commit comes before the unlock, and a late holder changes nothing.
 func ExampleInTx() {
 	ctx := context.Background()
-	err := rlock.Do(ctx, client.NewLock("account:7"), func(ctx context.Context) error {
+	account := client.NewLock("account:7")
+	err := rlock.Do(ctx, account, func(ctx context.Context) error {
 		lease, _ := rlock.LeaseFrom(ctx)
-		return fence.InTx(ctx, db, lease, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, "UPDATE account SET balance = balance + 10 WHERE id = 7")
+		update := func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx,
+				"UPDATE account SET balance = balance + 10 WHERE id = 7")
 			return err
-		})
+		}
+		return fence.InTx(ctx, db, lease, update)
 	}, rlock.WithWait(10*time.Second))
-	// nil: committed, and then unlocked. fence.ErrStale: another holder has been there; nothing was changed.
+	// nil: committed, and then unlocked.
+	// fence.ErrStale: a newer holder has been there; nothing was changed.
 	switch {
 	case errors.Is(err, fence.ErrStale):
 		log.Print("another holder has been there; nothing was changed")

@@ -25,10 +25,11 @@ func ExampleJob() {
 		log.Fatal(err)
 	}
 	report := rlockgocron.NewJob(client, "report") // of a *rlock.Client
-	_, err = report.AddTo(scheduler, gocron.CronJob("0 * * * *", false), report.Task(
-		func(ctx context.Context, tick time.Time) error { // ctx ends when the lease is lost, and when gocron ends the job
-			return write(ctx, tick)
-		}))
+	// ctx ends when the lease is lost, and when gocron ends the job.
+	task := report.Task(func(ctx context.Context, tick time.Time) error {
+		return write(ctx, tick)
+	})
+	_, err = report.AddTo(scheduler, gocron.CronJob("0 * * * *", false), task)
 	if err != nil {
 		log.Fatal(err)
 	}

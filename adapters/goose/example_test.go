@@ -20,16 +20,19 @@ var (
 )
 
 func ExampleNew() {
-	locker, err := rlockgoose.New(client.NewLock("migrate:shop"), rlock.WithWait(5*time.Minute))
+	lock := client.NewLock("migrate:shop")
+	locker, err := rlockgoose.New(lock, rlock.WithWait(5*time.Minute))
 	if err != nil {
 		log.Fatal(err)
 	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations, goose.WithLocker(locker))
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations,
+		goose.WithLocker(locker))
 	if err != nil {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	_, err = provider.Up(ctx) // rlock.ErrNotAcquired: another still migrates after five minutes
+	// rlock.ErrNotAcquired: another still migrates after five minutes.
+	_, err = provider.Up(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -42,7 +45,8 @@ func Example_contextOfTheLease() {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	err = rlock.Do(ctx, client.NewLock("migrate:shop"), func(ctx context.Context) error {
+	lock := client.NewLock("migrate:shop")
+	err = rlock.Do(ctx, lock, func(ctx context.Context) error {
 		_, err := provider.Up(ctx)
 		return err
 	})

@@ -22,11 +22,17 @@ var sessions = map[string]string{} // accounts
 func account(r *http.Request) (string, error) {
 	cookie, err := r.Cookie("session")
 	if err != nil {
-		return "", &idempotency.Refusal{Status: http.StatusUnauthorized, Detail: "Log in."}
+		return "", &idempotency.Refusal{
+			Status: http.StatusUnauthorized,
+			Detail: "Log in.",
+		}
 	}
 	id, ok := sessions[cookie.Value]
 	if !ok {
-		return "", &idempotency.Refusal{Status: http.StatusForbidden, Detail: "The session has ended."}
+		return "", &idempotency.Refusal{
+			Status: http.StatusForbidden,
+			Detail: "The session has ended.",
+		}
 	}
 	return id, nil
 }

@@ -20,11 +20,13 @@ var (
 )
 
 func ExampleNew() {
-	inside, err := sqlite.WithInstance(db, &sqlite.Config{}) // or another database's
+	// Or that of another database.
+	inside, err := sqlite.WithInstance(db, &sqlite.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	driver, err := rlockmigrate.New(inside, client.NewLock("migrate:shop"), 50*time.Second)
+	lock := client.NewLock("migrate:shop")
+	driver, err := rlockmigrate.New(inside, lock, 50*time.Second)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -30,7 +30,8 @@ func ExampleLocks() {
 }
 
 func ExampleMutex() {
-	mutex, err := named.NewMutex(client.NewLock("m"), func(err error) { log.Print(err) })
+	report := func(err error) { log.Print(err) }
+	mutex, err := named.NewMutex(client.NewLock("m"), report)
 	if err != nil {
 		log.Fatal(err)
 	}

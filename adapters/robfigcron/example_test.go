@@ -22,14 +22,19 @@ func write(ctx context.Context, tick time.Time) error {
 func ExampleJob_Add() {
 	ctx, stop := context.WithCancel(context.Background())
 	c := cron.New(cron.WithLocation(time.UTC))
-	job := rlockcron.Job{CronJob: client.NewCronJob("report"), Context: ctx, Report: func(run rlock.CronRun, err error) {
-		if err != nil {
-			log.Print("report: ", err)
-		}
-	}}
-	_, err := job.Add(c, "0 * * * *", func(ctx context.Context, tick time.Time) error {
+	job := rlockcron.Job{
+		CronJob: client.NewCronJob("report"),
+		Context: ctx,
+		Report: func(run rlock.CronRun, err error) {
+			if err != nil {
+				log.Print("report: ", err)
+			}
+		},
+	}
+	run := func(ctx context.Context, tick time.Time) error {
 		return write(ctx, tick) // ctx ends if the lease is lost
-	})
+	}
+	_, err := job.Add(c, "0 * * * *", run)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -6,20 +6,23 @@ import (
 	"sync"
 )
 
-// fence serves a request if its token is not lower than the highest that was seen.
+// fence serves a request if its token is not lower than the highest so far.
 func fence(next http.Handler) http.Handler {
-	var mu sync.Mutex // held while next writes: the check and the write are one step
+	// Held while next writes: the check and the write are one step.
+	var mu sync.Mutex
 	var highest int64
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, err := strconv.ParseInt(r.Header.Get("Fencing-Token"), 10, 64)
 		if err != nil {
-			http.Error(w, "Fencing-Token: a number is required", http.StatusBadRequest)
+			http.Error(w, "Fencing-Token: a number is required",
+				http.StatusBadRequest)
 			return
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		if token < highest {
-			http.Error(w, "another holder has written since", http.StatusPreconditionFailed)
+			http.Error(w, "another holder has written since",
+				http.StatusPreconditionFailed)
 			return
 		}
 		highest = token

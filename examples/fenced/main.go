@@ -54,7 +54,8 @@ CREATE TABLE account (
 );
 `
 	update = `
-UPDATE account SET balance = balance + ?1, token = ?2 WHERE id = ?3 AND token <= ?2;
+UPDATE account SET balance = balance + ?1, token = ?2
+  WHERE id = ?3 AND token <= ?2;
 `
 )
 

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"log"
 	"os"
@@ -15,7 +14,9 @@ import (
 )
 
 func main() {
-	rdb := redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")})
+	rdb := redis.NewClient(&redis.Options{
+		Addr: os.Getenv("REDIS_ADDR"), // "" is localhost:6379
+	})
 	client, err := rlock.New(rdb) // one for each process
 	if err != nil {
 		log.Fatal(err)
@@ -23,13 +24,15 @@ func main() {
 	defer client.Close()
 
 	ctx := context.Background()
-	lease, err := client.NewLock("report").Lock(ctx, rlock.WithWait(5*time.Second)) // waits while another process has it
+	// Lock waits while another process has the lock.
+	lock := client.NewLock("report")
+	lease, err := lock.Lock(ctx, rlock.WithWait(5*time.Second))
 	if err != nil {
 		log.Fatal(err) // another process still has it, or Redis does not answer
 	}
 	log.Print("has the lock, token ", lease.Token())
 	work(lease.Context(ctx))
-	if err := lease.Unlock(ctx); err != nil { // tells also whether the lock was lost
+	if err := lease.Unlock(ctx); err != nil { // fails if the lock was lost
 		log.Fatal(err)
 	}
 	log.Print("has freed it")

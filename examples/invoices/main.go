@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log"
@@ -14,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var rdb = redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")})
+var rdb = redis.NewClient(&redis.Options{Addr: os.Getenv("REDIS_ADDR")})
 
 func main() {
 	client, err := rlock.New(rdb) // one a process
@@ -22,9 +21,11 @@ func main() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	err = rlock.Do(context.Background(), client.NewLock("invoices"), write, rlock.WithWait(5*time.Second))
+	err = rlock.Do(context.Background(), client.NewLock("invoices"), write,
+		rlock.WithWait(5*time.Second))
 	switch {
-	case errors.Is(err, rlock.ErrNotRun) && errors.Is(err, rlock.ErrNotAcquired):
+	case errors.Is(err, rlock.ErrNotRun) &&
+		errors.Is(err, rlock.ErrNotAcquired):
 		log.Print("another process writes them: ", err)
 	case errors.Is(err, rlock.ErrNotRun): // rlock.ErrUnreachable or ErrRefused
 		log.Fatal("not written: ", err)
@@ -35,7 +36,7 @@ func main() {
 	}
 }
 
-func write(ctx context.Context) error { // has the lock; ctx ends when it is lost
+func write(ctx context.Context) error { // ctx ends when the lock is lost
 	last, err := rdb.Get(ctx, "invoices:last").Int() // of earlier runs
 	for n := last + 1; n <= 3 && (err == nil || err == redis.Nil); n++ {
 		log.Print("invoice ", n)

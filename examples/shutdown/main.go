@@ -5,7 +5,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log"
@@ -19,27 +18,31 @@ import (
 )
 
 func main() {
-	rdb := redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")})
+	rdb := redis.NewClient(&redis.Options{
+		Addr: os.Getenv("REDIS_ADDR"), // "" is localhost:6379
+	})
 	client, err := rlock.New(rdb)
 	if err != nil {
 		log.Fatal(err)
 	}
-	told, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx := context.Background()
+	stop, cancel := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 
-	done := make(chan error, 1)
-	go func() { done <- rlock.Do(context.Background(), client.NewLock("items"), work) }()
+	lock, done := client.NewLock("items"), make(chan error, 1)
+	go func() { done <- rlock.Do(ctx, lock, work) }()
 	select {
-	case err := <-done: // without being told
+	case err := <-done: // without a signal
 		log.Fatal(err)
-	case <-told.Done():
+	case <-stop.Done():
 	}
 
 	// Below the time after which the process is killed: with Kubernetes 30 s.
-	leave, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	leave, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if err := client.Shutdown(leave); err != nil {
-		log.Fatal(err) // names what is still held: it is free when its lease is over
+		// It names what is still held: that is free when its lease is over.
+		log.Fatal(err)
 	}
 	if err := <-done; err != nil && !errors.Is(err, rlock.ErrClosed) {
 		log.Fatal(err)

@@ -32,8 +32,9 @@ func main() {
 }
 
 func work(lock *rlock.Lock) {
+	nothing := func(context.Context) error { return nil }
 	for range time.Tick(time.Second) {
-		err := rlock.Do(context.Background(), lock, func(context.Context) error { return nil })
+		err := rlock.Do(context.Background(), lock, nothing)
 		if err != nil {
 			log.Print(err)
 		}

@@ -40,21 +40,24 @@ var calls = map[string]func(ctx context.Context, client *rlock.Client, clients [
 	},
 	"ReadWriteLock": func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {
 		prices := client.NewReadWriteLock("prices")
-		if err := rlock.Do(ctx, prices.Reader, work); err != nil { // together with other readers
+		// Together with other readers.
+		if err := rlock.Do(ctx, prices.Reader, work); err != nil {
 			return err
 		}
 		return rlock.Do(ctx, prices.Writer, work) // alone
 	},
 	"FairReadWriteLock": func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {
 		catalogue := client.NewFairReadWriteLock("catalogue")
-		return rlock.Do(ctx, catalogue.Writer, work) // after the readers that came before
+		// After the readers that came before.
+		return rlock.Do(ctx, catalogue.Writer, work)
 	},
 	"PriorityLock": func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {
 		press := client.NewPriorityLock("printing-press", rlock.WithAging(time.Minute))
 		return rlock.Do(ctx, press.At(rlock.MaxPriority), work)
 	},
 	"MultiLock": func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {
-		both, err := rlock.NewMultiLock([]rlock.Locker{client.NewLock("account:8"), client.NewLock("account:3")})
+		a, b := client.NewLock("account:8"), client.NewLock("account:3")
+		both, err := rlock.NewMultiLock([]rlock.Locker{a, b})
 		if err != nil {
 			return err
 		}
@@ -81,7 +84,8 @@ var calls = map[string]func(ctx context.Context, client *rlock.Client, clients [
 		if err != nil {
 			return err
 		}
-		return permit.Do(ctx, work) // and gives it back; the context of work ends if the permit is lost
+		// Do returns the permit after work. The context of work ends if it is lost.
+		return permit.Do(ctx, work)
 	},
 	"CountDownLatch": func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {
 		go func() {
@@ -97,7 +101,8 @@ var calls = map[string]func(ctx context.Context, client *rlock.Client, clients [
 		if _, err := parts.TrySetCount(ctx, 3); err != nil {
 			return err
 		}
-		return parts.Wait(ctx) // for three calls of parts.CountDown(ctx), in any process
+		// Waits for three calls of parts.CountDown(ctx), in any process.
+		return parts.Wait(ctx)
 	},
 	"Barrier": func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {
 		migration := client.NewBarrier("migration")
@@ -133,7 +138,8 @@ var calls = map[string]func(ctx context.Context, client *rlock.Client, clients [
 	"Election": func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {
 		scheduler := client.NewElection("scheduler")
 		return scheduler.Run(ctx, "10.0.0.7:9000", func(ctx context.Context) error {
-			return work(ctx) // leads; ctx ends if the leadership is lost, and Run campaigns again
+			// Leads. If the leadership is lost, ctx ends, and Run campaigns again.
+			return work(ctx)
 		})
 	},
 	"Once": func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {

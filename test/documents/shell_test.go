@@ -16,12 +16,13 @@ import (
 
 var (
 	shellBlock = regexp.MustCompile("(?ms)^```sh *\n(.*?)^```")
+	commands   = regexp.MustCompile(`(?m)^\S.*(?:\n  .*)*`)
 	shellCode  = regexp.MustCompile("`redis-cli [^`]*`")
 	assignment = regexp.MustCompile(`^(\w+=\S+ *)+(#.*)?$`)
 )
 
-// Each line of the pages that begins with redis-cli runs as it stands, on a server where a Lock is held. Such lines
-// are in blocks of sh, with nothing else beside them but assignments.
+// Each command of the pages that begins with redis-cli runs as it stands, on a server where a Lock is held. Such commands
+// are in blocks of sh, with assignments and comments only. A line that begins with two spaces belongs to the one before.
 func TestShellLinesOfTheDocumentsRun(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
@@ -76,7 +77,11 @@ func TestShellLinesOfTheDocumentsRun(t *testing.T) {
 				continue
 			}
 			set := ""
-			for _, line := range strings.Split(strings.TrimSpace(block[1]), "\n") {
+			for _, line := range commands.FindAllString(block[1], -1) {
+				line = strings.TrimSpace(line)
+				if strings.HasPrefix(line, "#") {
+					continue
+				}
 				if assignment.MatchString(line) {
 					set += line + "\n"
 					continue

@@ -31,4 +31,6 @@ func (r *Redislock) Extend(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-func (r *Redislock) Unlock(ctx context.Context) error { return r.lock.Release(ctx) }
+func (r *Redislock) Unlock(ctx context.Context) error {
+	return r.lock.Release(ctx)
+}

@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// SetNX is an Old: a key of SET NX with a lease, which only its own value frees.
+// SetNX is an Old: a key of SET NX with a lease, which only its own value
+// frees.
 type SetNX struct {
 	Redis redis.UniversalClient
 	Key   string
@@ -18,14 +19,19 @@ type SetNX struct {
 }
 
 var (
-	extend = redis.NewScript(`return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('pexpire', KEYS[1], ARGV[2]) or 0`)
-	remove = redis.NewScript(`return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('del', KEYS[1]) or 0`)
+	extend = redis.NewScript(`
+		return redis.call('get', KEYS[1]) == ARGV[1] and
+			redis.call('pexpire', KEYS[1], ARGV[2]) or 0`)
+	remove = redis.NewScript(`
+		return redis.call('get', KEYS[1]) == ARGV[1] and
+			redis.call('del', KEYS[1]) or 0`)
 )
 
 func (s *SetNX) Lock(ctx context.Context) error {
 	s.value = rand.Text()
+	set := redis.SetArgs{Mode: "NX", TTL: s.Lease}
 	for {
-		err := s.Redis.SetArgs(ctx, s.Key, s.value, redis.SetArgs{Mode: "NX", TTL: s.Lease}).Err()
+		err := s.Redis.SetArgs(ctx, s.Key, s.value, set).Err()
 		if err != redis.Nil {
 			return err
 		}
@@ -38,7 +44,8 @@ func (s *SetNX) Lock(ctx context.Context) error {
 }
 
 func (s *SetNX) Extend(ctx context.Context) (bool, error) {
-	return extend.Run(ctx, s.Redis, []string{s.Key}, s.value, s.Lease.Milliseconds()).Bool()
+	keys, ms := []string{s.Key}, s.Lease.Milliseconds()
+	return extend.Run(ctx, s.Redis, keys, s.value, ms).Bool()
 }
 
 func (s *SetNX) Unlock(ctx context.Context) error {

@@ -8,7 +8,8 @@ import (
 )
 
 // Move moves an account, and waits while another process does.
-func Move(ctx context.Context, client *clientv3.Client, account string, move func(context.Context) error) error {
+func Move(ctx context.Context, client *clientv3.Client, account string,
+	move func(context.Context) error) error {
 	session, err := concurrency.NewSession(client, concurrency.WithTTL(30))
 	if err != nil {
 		return err

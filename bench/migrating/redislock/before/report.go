@@ -9,7 +9,8 @@ import (
 )
 
 // Report writes the report of a month, unless another process does.
-func Report(ctx context.Context, locks *redislock.Client, month string, write func(context.Context) error) (written bool, err error) {
+func Report(ctx context.Context, locks *redislock.Client, month string,
+	write func(context.Context) error) (written bool, err error) {
 	lock, err := locks.Obtain(ctx, "report:"+month, time.Minute, nil)
 	if errors.Is(err, redislock.ErrNotObtained) {
 		return false, nil

@@ -8,6 +8,9 @@ import (
 )
 
 // Ship ships an order, and waits while another process does.
-func Ship(ctx context.Context, locks *rlock.Client, order string, ship func(context.Context) error) error {
-	return rlock.Do(ctx, locks.NewLock("lock:order:"+order), ship, rlock.WithWait(10*time.Second))
+func Ship(ctx context.Context, locks *rlock.Client, order string,
+	ship func(context.Context) error) error {
+
+	lock := locks.NewLock("lock:order:" + order)
+	return rlock.Do(ctx, lock, ship, rlock.WithWait(10*time.Second))
 }

@@ -8,8 +8,11 @@ import (
 )
 
 // Ship ships an order, and waits while another process does.
-func Ship(ctx context.Context, locks *redsync.Redsync, order string, ship func(context.Context) error) error {
-	lock := locks.NewMutex("order:"+order, redsync.WithExpiry(30*time.Second), redsync.WithTries(100), redsync.WithRetryDelay(100*time.Millisecond))
+func Ship(ctx context.Context, locks *redsync.Redsync, order string,
+	ship func(context.Context) error) error {
+
+	lock := locks.NewMutex("order:"+order, redsync.WithExpiry(30*time.Second),
+		redsync.WithTries(100), redsync.WithRetryDelay(100*time.Millisecond))
 	if err := lock.LockContext(ctx); err != nil {
 		return err
 	}

@@ -7,7 +7,8 @@ import (
 )
 
 // Sync takes over the stock of a shop, and waits while another process does.
-func Sync(ctx context.Context, locks rueidislock.Locker, shop string, sync func(context.Context) error) error {
+func Sync(ctx context.Context, locks rueidislock.Locker, shop string,
+	sync func(context.Context) error) error {
 	inside, cancel, err := locks.WithContext(ctx, "shop:"+shop)
 	if err != nil {
 		return err

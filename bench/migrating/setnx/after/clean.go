@@ -8,8 +8,11 @@ import (
 )
 
 // Clean cleans a table, unless another process does.
-func Clean(ctx context.Context, locks *rlock.Client, table string, clean func(context.Context) error) (cleaned bool, err error) {
-	err = rlock.Do(ctx, locks.NewLock("lock:clean:"+table), func(ctx context.Context) error {
+func Clean(ctx context.Context, locks *rlock.Client, table string,
+	clean func(context.Context) error) (cleaned bool, err error) {
+
+	lock := locks.NewLock("lock:clean:" + table)
+	err = rlock.Do(ctx, lock, func(ctx context.Context) error {
 		cleaned = true
 		return clean(ctx)
 	}, rlock.WithWait(0))

@@ -8,8 +8,11 @@ import (
 )
 
 // Clean cleans a table, unless another process does.
-func Clean(ctx context.Context, rdb redis.UniversalClient, table string, clean func(context.Context) error) (cleaned bool, err error) {
-	err = rdb.SetArgs(ctx, "clean:"+table, "1", redis.SetArgs{Mode: "NX", TTL: time.Minute}).Err()
+func Clean(ctx context.Context, rdb redis.UniversalClient, table string,
+	clean func(context.Context) error) (cleaned bool, err error) {
+
+	set := redis.SetArgs{Mode: "NX", TTL: time.Minute}
+	err = rdb.SetArgs(ctx, "clean:"+table, "1", set).Err()
 	if err == redis.Nil {
 		return false, nil
 	} else if err != nil {
