@@ -20,7 +20,7 @@ var (
 )
 
 func ExampleNew() {
-	// Or that of another database.
+	// Or the driver of another database.
 	inside, err := sqlite.WithInstance(db, &sqlite.Config{})
 	if err != nil {
 		log.Fatal(err)

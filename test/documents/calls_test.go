@@ -110,7 +110,7 @@ var calls = map[string]func(ctx context.Context, client *rlock.Client, clients [
 			return err
 		}
 		defer migration.Lift(ctx)
-		return work(ctx) // until then who calls migration.Wait(ctx) waits
+		return work(ctx) // callers of migration.Wait(ctx) wait until then
 	},
 	"DoubleBarrier": func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {
 		member := func() error {
@@ -163,7 +163,7 @@ var calls = map[string]func(ctx context.Context, client *rlock.Client, clients [
 		})
 		switch {
 		case err != nil:
-			return err // not run here, or failed
+			return err // not run by this call, or failed
 		case !run.Here:
 			fmt.Println("run by", run.Process) // billing@web-3 (pid 4121)
 		}

@@ -18,7 +18,7 @@ func TestWordsOfPages(t *testing.T) {
 			words = append(words, m[1])
 		}
 	}
-	if len(words) < 6 {
+	if len(words) < 12 {
 		t.Fatalf("the list has %q", words)
 	}
 	// What a program writes, and what was true when it was written.
