@@ -180,7 +180,7 @@ func TestCommandsOfThePagesAreRight(t *testing.T) {
 	t.Parallel()
 	shown := 0
 	for _, page := range []string{"../../docs/cli.md", "../../README.md", "README.md"} {
-		for _, m := range regexp.MustCompile("(?m)^(?:h=\\$\\()?(rlock [^)#|>\n]*)").FindAllStringSubmatch(read(t, page), -1) {
+		for _, m := range regexp.MustCompile("(?m)^(?:\\w+=\\$\\()?(rlock [^)#|>\n]*)").FindAllStringSubmatch(read(t, page), -1) {
 			words := strings.Fields(strings.NewReplacer(`"`, "", `'`, "", "$(", "x ").Replace(m[1]))
 			if words[1] == "invoices:" || strings.HasSuffix(words[0], ":") {
 				continue
