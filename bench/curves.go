@@ -1,22 +1,12 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"image/color"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // curve is a figure of each peer along a measure: a chart, and a table of its points.
@@ -42,42 +32,12 @@ var curves = []curve{
 	{"delay-throughput", "A network that takes time: pairs a second of 512 callers", "delay, 512 callers", "pairs/s", "round trip of the network, ms", "pairs/s", 1, false, true},
 }
 
-var hues = map[string]color.Color{
-	pingName:  color.RGBA{A: 255},
-	ours:      color.RGBA{R: 200, G: 30, B: 40, A: 255},
-	rawName:   color.RGBA{R: 90, G: 90, B: 90, A: 255},
-	autoName:  color.RGBA{R: 150, G: 150, B: 150, A: 255},
-	batchName: color.RGBA{R: 190, G: 190, B: 190, A: 255},
-	bsmName:   color.RGBA{R: 30, G: 110, B: 200, A: 255},
-	syncName:  color.RGBA{R: 20, G: 150, B: 130, A: 255},
-	rueidisN:  color.RGBA{R: 230, G: 140, B: 20, A: 255},
-	redisson:  color.RGBA{R: 130, G: 70, B: 170, A: 255},
-}
-
-func init() { plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"} }
-
-// band is a line of medians with the range of the rounds at each point.
-type band struct {
-	plotter.XYs
-	plotter.YErrors
-}
-
 // draw writes the chart, if there is more than one point.
 func (c curve) draw(r *results, dir string) error {
-	xs := r.points(c.measure)
-	if len(xs) < 2 {
-		return nil
-	}
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
-	p.Title.TextStyle.Font.Size, p.Title.Padding = 13, 8
-	legend := plot.NewLegend()
-	legend.Top, legend.Left, legend.TextStyle.Font.Size, legend.Padding = true, true, 9, vg.Points(4)
-	p.Add(plotter.NewGrid())
-	top := 0.0
+	drawn := chart{title: c.title, x: c.x, y: c.y, logX: c.logX, logY: c.logY, xs: r.points(c.measure)}
 	for _, name := range r.peersOf(c.measure) {
-		var b band
-		for _, x := range xs {
+		l := chartLine{name: name}
+		for _, x := range drawn.xs {
 			v := r.get(c.measure, name, x, c.metric)
 			low := v.Least
 			if v.N == 0 || c.logY && v.Median <= 0 {
@@ -86,105 +46,17 @@ func (c curve) draw(r *results, dir string) error {
 			if c.logY && low <= 0 {
 				low = v.Median
 			}
-			b.XYs = append(b.XYs, plotter.XY{X: x, Y: v.Median * c.scale})
-			b.YErrors = append(b.YErrors, struct{ Low, High float64 }{(v.Median - low) * c.scale, (v.Most - v.Median) * c.scale})
-			top = max(top, v.Most*c.scale)
+			l.points = append(l.points, chartPoint{x, v.Median * c.scale, low * c.scale, v.Most * c.scale})
 		}
-		if len(b.XYs) == 0 {
-			continue
-		}
-		line, points, err := plotter.NewLinePoints(b.XYs)
-		if err != nil {
-			return err
-		}
-		bars, err := plotter.NewYErrorBars(b)
-		if err != nil {
-			return err
-		}
-		line.Color, line.Width = hues[name], vg.Points(1.2)
-		if name == ours {
-			line.Width = vg.Points(2.4)
-		}
-		points.Color, points.Shape, points.Radius = hues[name], draw.CircleGlyph{}, vg.Points(2)
-		bars.Color, bars.CapWidth = hues[name], vg.Points(3)
-		p.Add(bars, line, points)
-		legend.Add(name, line, points)
-	}
-	p.X.Tick.Marker = plot.ConstantTicks(ticksAt(xs))
-	if c.logX {
-		p.X.Scale = plot.LogScale{}
-	}
-	if c.logY {
-		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, logTicks{}
-	} else {
-		p.Y.Min, p.Y.Max, p.Y.Tick.Marker = 0, top*1.05, plainTicks{}
-	}
-	if top == 0 {
-		return nil // log or not, there is nothing to see
-	}
-	const width, height, beside = 8.4 * vg.Inch, 3.8 * vg.Inch, 1.8 * vg.Inch
-	img := vgsvg.New(width, height)
-	all := draw.New(img)
-	all.SetColor(color.White)
-	all.Fill(all.Rectangle.Path())
-	legend.Draw(draw.Crop(all, width-beside+vg.Points(8), 0, 0, -vg.Points(24)))
-	p.Draw(draw.Crop(all, vg.Points(6), -beside, vg.Points(4), -vg.Points(4)))
-	f, err := os.Create(filepath.Join(dir, c.file+".svg"))
-	if err != nil {
-		return err
-	}
-	_, err = img.WriteTo(f)
-	return errors.Join(err, f.Close())
-}
-
-func ticksAt(xs []float64) (t []plot.Tick) {
-	for _, x := range xs {
-		t = append(t, plot.Tick{Value: x, Label: short1(x)})
-	}
-	return t
-}
-
-func short1(v float64) string {
-	switch {
-	case v >= 1e6:
-		return strconv.FormatFloat(v/1e6, 'g', 3, 64) + " M"
-	case v >= 1e4:
-		return strconv.FormatFloat(v/1e3, 'g', 3, 64) + " k"
-	}
-	return strconv.FormatFloat(v, 'g', 4, 64)
-}
-
-type plainTicks struct{}
-
-func (plainTicks) Ticks(low, high float64) []plot.Tick {
-	t := plot.DefaultTicks{}.Ticks(low, high)
-	for i := range t {
-		if t[i].Label != "" {
-			t[i].Label = short1(t[i].Value)
+		if len(l.points) > 0 {
+			drawn.lines = append(drawn.lines, l)
 		}
 	}
-	return t
-}
-
-// logTicks labels each power of ten, and what is between as far as there is room.
-type logTicks struct{}
-
-func (logTicks) Ticks(low, high float64) (t []plot.Tick) {
-	decades := math.Log10(high / low)
-	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
-		for m := 1.0; m < 10; m++ {
-			v := m * math.Pow(10, e)
-			if v < low || v > high {
-				continue
-			}
-			tick := plot.Tick{Value: v}
-			if m == 1 || decades < 2 && (m == 2 || m == 5) {
-				tick.Label = short1(v)
-			}
-			t = append(t, tick)
-		}
+	svg := drawn.svg()
+	if svg == "" {
+		return nil
 	}
-	return t
+	return os.WriteFile(filepath.Join(dir, c.file+".svg"), []byte(svg), 0o644)
 }
 
 // knee is where a rate that grows stops to: the first point with nine tenths of the most.
