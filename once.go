@@ -43,7 +43,7 @@ func (c *Client) NewOnce(key string, keep time.Duration, opts ...HoldOption) *On
 // returned as by [Do], and nothing is kept. A result of fn is returned also with an error, which is nil
 // if it was written, or matches ErrLeaseLost if the lease was lost, ErrUnconfirmed if Redis did not
 // confirm the write, which is repeated, or ErrInvalidArgument if it exceeds MaxResultLength. If fn did
-// not run, the error matches ErrNotRun, and ErrFailed if another caller's function failed while this one
+// not run, the error matches ErrNotRun, and ErrFuncFailed if another caller's function failed while this one
 // waited; else it is one of [Locker].
 func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, error), opts ...WaitOption) (result []byte, ran bool, err error) {
 	return o.do(ctx, fn, true, opts)
@@ -73,7 +73,7 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 		switch {
 		case !errors.As(err, &s):
 		case s.failed != nil:
-			return nil, false, l.error(because(ErrFailed, asFailed(s.failed)))
+			return nil, false, l.error(because(ErrFuncFailed, asFailed(s.failed)))
 		default:
 			return s.result, false, nil
 		}

@@ -321,7 +321,7 @@ func (m *middleware) protect(w http.ResponseWriter, r *http.Request, next http.H
 		}
 	case err == nil:
 		m.replay(w, r, result, fingerprint)
-	case inProgress(err), errors.Is(err, rlock.ErrFailed), errors.Is(err, errLeft):
+	case inProgress(err), errors.Is(err, rlock.ErrFuncFailed), errors.Is(err, errLeft):
 		w.Header().Set("Retry-After", retryAfter)
 		problem(w, http.StatusConflict, "A request with this "+Header+" is in progress", "Repeat it later, with the same key.")
 	case m.failOpen:
