@@ -12,7 +12,7 @@ import (
 // Once runs a function once among all processes that use its key, and gives everybody the result while it
 // is kept: for jobs that many processes start, or requests that may come twice. One caller runs it under a
 // renewed lease; the others wait. If that lease or the data of Redis are lost, another runs it anew: let
-// the resource check its token ([LeaseFrom]), or make it harmless to repeat. Other methods: [Inspection].
+// the resource check its token ([LeaseFromContext]), or make it harmless to repeat. Other methods: [Inspection].
 // Details: https://go-rlock.github.io/rlock/latest/synchronizers/#once
 type Once struct{ inspected }
 
