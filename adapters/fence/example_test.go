@@ -24,7 +24,7 @@ func ExampleInTx() {
 	ctx := context.Background()
 	account := client.NewLock("account:7")
 	err := rlock.Do(ctx, account, func(ctx context.Context) error {
-		lease, _ := rlock.LeaseFrom(ctx)
+		lease, _ := rlock.LeaseFromContext(ctx)
 		update := func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx,
 				"UPDATE account SET balance = balance + 10 WHERE id = 7")
