@@ -118,25 +118,42 @@ func drawn(all []shot) string {
 	const width, height, left, top = 8.4, 19, 16, 34 // of a character, of a line, margins
 	var b strings.Builder
 	w, h := int(math.Ceil(2*left+width*recordedColumns)), top+height*len(all)+8
+	moments := []int{0}
+	for _, s := range all {
+		moments = append(moments, int(s.at.Milliseconds()))
+	}
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-label="A recording of rlock on a terminal">
 <style>
-text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #d6deeb; white-space: pre; animation: appear .01s both }
+text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #d6deeb; white-space: pre }
 .typed { fill: #82aaff; font-weight: bold }
-@keyframes appear { from { opacity: 0 } }
-@media (prefers-reduced-motion: reduce) { text { animation: none } }
-</style>
+%s</style>
 <rect width="%d" height="%d" rx="8" fill="#0b1622"/>
 <circle cx="18" cy="14" r="5" fill="#ff5f57"/><circle cx="34" cy="14" r="5" fill="#febc2e"/><circle cx="50" cy="14" r="5" fill="#28c840"/>
-`, w, h, w, h, w, h)
+`, w, h, w, h, loop(moments), w, h)
 	for i, s := range all {
 		class := ""
 		if s.typed {
 			class = ` class="typed"`
 		}
-		fmt.Fprintf(&b, "<text%s x=\"%d\" y=\"%d\" style=\"animation-delay:%.2fs\">%s</text>\n", class, left, top+height*(i+1)-6, s.at.Seconds(), html.EscapeString(s.text))
+		fmt.Fprintf(&b, "<text%s x=\"%d\" y=\"%d\" style=\"animation-name:at%d\">%s</text>\n", class, left, top+height*(i+1)-6, s.at.Milliseconds(), html.EscapeString(s.text))
 	}
 	b.WriteString("</svg>\n")
 	return b.String()
+}
+
+// loop is the style of lines that appear at moments in milliseconds, stay until the last has stood for some seconds,
+// and begin again: a drawing has been loaded long before anybody sees it.
+func loop(moments []int) string {
+	moments = slices.Compact(slices.Sorted(slices.Values(moments)))
+	all := moments[len(moments)-1] + 6000
+	var b strings.Builder
+	fmt.Fprintf(&b, "text { animation: %dms step-end infinite }\n", all)
+	for _, at := range moments {
+		if at > 0 {
+			fmt.Fprintf(&b, "@keyframes at%d { 0%% { opacity: 0 } %.2f%% { opacity: 1 } }\n", at, 100*float64(at)/float64(all))
+		}
+	}
+	return b.String() + "@media (prefers-reduced-motion: reduce) { text { animation: none !important } }\n"
 }
 
 // outline is what two recordings have in common: the commands, and how each line begins.

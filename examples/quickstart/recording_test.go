@@ -66,20 +66,10 @@ func render(lines []string) string {
 			longest, rows = max(longest, len([]rune(part))), rows+1
 		}
 	}
-	var b strings.Builder
+	var b, body strings.Builder
 	w, h := int(2*left+width*float64(longest)), top+height*rows+8
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-label="A run of examples/quickstart">
-<style>
-text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #d6deeb; white-space: pre; animation: appear .01s both }
-.title { fill: #82aaff; font-weight: bold }
-.told { fill: #ffcb6b }
-@keyframes appear { from { opacity: 0 } }
-@media (prefers-reduced-motion: reduce) { text { animation: none } }
-</style>
-<rect width="%d" height="%d" rx="8" fill="#0b1622"/>
-<circle cx="18" cy="14" r="5" fill="#ff5f57"/><circle cx="34" cy="14" r="5" fill="#febc2e"/><circle cx="50" cy="14" r="5" fill="#28c840"/>
-`, w, h, w, h, w, h)
 	at, row := 0, 0
+	moments := []int{0}
 	for _, line := range lines {
 		class := ""
 		if m := moment.FindStringSubmatch(line); m != nil {
@@ -90,6 +80,7 @@ text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill
 		} else if line != "" && line[0] >= '1' && line[0] <= '9' {
 			class = "title"
 		}
+		moments = append(moments, at)
 		for part, text := range wrapped(line) {
 			row++
 			names := class
@@ -99,12 +90,35 @@ text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill
 			if names != "" {
 				names = fmt.Sprintf(" class=%q", names)
 			}
-			fmt.Fprintf(&b, "<text%s x=\"%d\" y=\"%d\" style=\"animation-delay:%d.%03ds\">%s</text>\n",
-				names, left, top+height*row-6, at/1000, at%1000, html.EscapeString(text))
+			fmt.Fprintf(&body, "<text%s x=\"%d\" y=\"%d\" style=\"animation-name:at%d\">%s</text>\n",
+				names, left, top+height*row-6, at, html.EscapeString(text))
 		}
 	}
-	b.WriteString("</svg>\n")
-	return b.String()
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-label="A run of examples/quickstart">
+<style>
+text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #d6deeb; white-space: pre }
+.title { fill: #82aaff; font-weight: bold }
+.told { fill: #ffcb6b }
+%s</style>
+<rect width="%d" height="%d" rx="8" fill="#0b1622"/>
+<circle cx="18" cy="14" r="5" fill="#ff5f57"/><circle cx="34" cy="14" r="5" fill="#febc2e"/><circle cx="50" cy="14" r="5" fill="#28c840"/>
+`, w, h, w, h, loop(moments), w, h)
+	return b.String() + body.String() + "</svg>\n"
+}
+
+// loop is the style of lines that appear at moments in milliseconds, stay until the last has stood for some seconds,
+// and begin again: a drawing has been loaded long before anybody sees it.
+func loop(moments []int) string {
+	moments = slices.Compact(slices.Sorted(slices.Values(moments)))
+	all := moments[len(moments)-1] + 6000
+	var b strings.Builder
+	fmt.Fprintf(&b, "text { animation: %dms step-end infinite }\n", all)
+	for _, at := range moments {
+		if at > 0 {
+			fmt.Fprintf(&b, "@keyframes at%d { 0%% { opacity: 0 } %.2f%% { opacity: 1 } }\n", at, 100*float64(at)/float64(all))
+		}
+	}
+	return b.String() + "@media (prefers-reduced-motion: reduce) { text { animation: none !important } }\n"
 }
 
 // shape is what two runs have in common: whose lines there are, and how they begin.

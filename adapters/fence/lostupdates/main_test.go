@@ -126,6 +126,11 @@ func draw(runs []result) string {
 <style>
 text { font: 14px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #24292f }
 polyline { fill: none; stroke-width: 2.5; stroke-linejoin: round }
+@media (prefers-color-scheme: dark) {
+rect { fill: #1e2129 } text { fill: #d5d8df } line { stroke: #353a45 }
+[stroke="#cf222e"] { stroke: #ff7b72 } [stroke="#1a7f37"] { stroke: #56d364 }
+[style="fill: #cf222e"] { fill: #ff7b72 !important } [style="fill: #1a7f37"] { fill: #56d364 !important }
+}
 </style>
 <rect width="%d" height="%d" rx="8" fill="#ffffff"/>
 `, width, height, width, height, len(runs[0].values), runs[0].final, runs[1].final, width, height)
