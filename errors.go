@@ -32,9 +32,9 @@ var (
 	ErrUnconfirmed = errors.New("release not confirmed")
 	// ErrForeignKey: the key of the lock holds other data, or another type that has this name. It is not changed.
 	ErrForeignKey = wire.ErrForeignKey
-	// ErrFuncFailed: another caller ran the function of a Once, and it failed while this one waited. The error matches the
+	// ErrFailed: another caller ran the function of a Once, and it failed while this one waited. The error matches the
 	// function's too if both are of one Client; otherwise it has its text.
-	ErrFuncFailed = errors.New("the function has failed")
+	ErrFailed = errors.New("the function has failed")
 	// ErrNotRun: the function given to Do, Once, CronJob or Election.Run was not called, for the reason that the error
 	// matches too. The error of a function that ran matches neither it nor ErrUnconfirmed.
 	ErrNotRun = errors.New("the function has not run")

@@ -39,7 +39,7 @@ func (t *tracer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // the first, and have links to the others.
 func (t *tracer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, caller := range rlock.CallerContexts(ctx) {
+		for _, caller := range rlock.Callers(ctx) {
 			t.note(caller)
 		}
 		return next(ctx, cmds)
@@ -51,7 +51,7 @@ func (t *tracer) DialHook(next redis.DialHook) redis.DialHook {
 }
 
 // Requests of many callers at a time share pipelines; a hook sees them all.
-func ExampleCallerContexts() {
+func ExampleCallers() {
 	rdb, stop := exampleRedis()
 	defer stop()
 	tracing := &tracer{seen: map[any]bool{}}

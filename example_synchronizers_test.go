@@ -214,7 +214,7 @@ func ExampleOnce() {
 	report := client.NewOnce("report:2026-11-22", 24*time.Hour)
 	for range 2 {
 		result, ran, err := report.Do(ctx, func(ctx context.Context) ([]byte, error) { // ctx ends if the lease is lost
-			lease, _ := rlock.LeaseFromContext(ctx)
+			lease, _ := rlock.LeaseFrom(ctx)
 			if err := archive.write(lease.Token(), "42 invoices"); err != nil {
 				return nil, err // a later run has written it
 			}
@@ -364,7 +364,7 @@ func ExampleElection_Run() {
 	var jobs store // refuses who was the leader before
 	err := scheduler.Run(context.Background(), "10.0.0.7:9000", func(ctx context.Context) error {
 		fmt.Println("leads:", ctx.Err() == nil) // ctx ends if the leadership is lost; Run campaigns again then
-		lease, _ := rlock.LeaseFromContext(ctx)
+		lease, _ := rlock.LeaseFrom(ctx)
 		if err := jobs.write(lease.Token(), "clean up at noon"); err != nil {
 			return err
 		}

@@ -292,14 +292,14 @@ func ExampleLease_Token() {
 }
 
 // The code that writes is handed a context, as usual, and finds the lease and its token in it.
-func ExampleLeaseFromContext() {
+func ExampleLeaseFrom() {
 	client, stop := exampleClient()
 	defer stop()
 	ctx := context.Background()
 
 	var document store
 	save := func(ctx context.Context, text string) error {
-		lease, ok := rlock.LeaseFromContext(ctx)
+		lease, ok := rlock.LeaseFrom(ctx)
 		if !ok {
 			return errors.New("save needs the context of a lease")
 		}

@@ -450,10 +450,10 @@ func (l *Lease) giveBack(ctx context.Context, done func()) {
 	})
 }
 
-// LeaseFromContext returns the innermost lease that ctx descends from, by [Lease.Context]: also in the
+// LeaseFrom returns the innermost lease that ctx descends from, by [Lease.Context]: also in the
 // functions of Do, Once.Do and Election.Run. Do not unlock it there. It may have ended. ok is false if
 // there is none. See https://go-rlock.github.io/rlock/latest/using-a-lock/#owners-and-contexts
-func LeaseFromContext(ctx context.Context) (lease *Lease, ok bool) {
+func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
 	if ctx == nil {
 		return nil, false
 	}

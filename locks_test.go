@@ -102,7 +102,7 @@ func TestLocksFindsEachType(t *testing.T) {
 				runs, ran := make(chan string, 1), make(chan error, 1)
 				go func() {
 					_, err := c.NewCronJob("find job").Do(bg, time.Now().Truncate(time.Second), func(ctx context.Context) error {
-						lease, _ := rlock.LeaseFromContext(ctx)
+						lease, _ := rlock.LeaseFrom(ctx)
 						runs <- lease.HoldID()
 						<-ended
 						return nil

@@ -129,6 +129,6 @@ type SubscriptionEvent struct {
 	On      bool
 }
 
-// CallerContexts is for hooks of go-redis, such as tracing: from the context of a pipeline it returns the contexts
+// Callers is for hooks of go-redis, such as tracing: from the context of a pipeline it returns the contexts
 // of all calls whose requests are in it; from any other context, nil.
-func CallerContexts(ctx context.Context) []context.Context { return wire.Callers(ctx) }
+func Callers(ctx context.Context) []context.Context { return wire.Callers(ctx) }

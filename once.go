@@ -12,7 +12,7 @@ import (
 // Once runs a function once among all processes that use its key, and gives everybody the result while it
 // is kept: for jobs that many processes start, or requests that may come twice. One caller runs it under a
 // renewed lease; the others wait. If that lease or the data of Redis are lost, another runs it anew: let
-// the resource check its token ([LeaseFromContext]), or make it harmless to repeat. Other methods: [Inspection].
+// the resource check its token ([LeaseFrom]), or make it harmless to repeat. Other methods: [Inspection].
 // Details: https://go-rlock.github.io/rlock/latest/synchronizers/#once
 type Once struct{ inspected }
 
@@ -43,7 +43,7 @@ func (c *Client) NewOnce(key string, keep time.Duration, opts ...HoldOption) *On
 // returned as by [Do], and nothing is kept. A result of fn is returned also with an error, which is nil
 // if it was written, or matches ErrLeaseLost if the lease was lost, ErrUnconfirmed if Redis did not
 // confirm the write, which is repeated, or ErrInvalidArgument if it exceeds MaxResultLength. If fn did
-// not run, the error matches ErrNotRun, and ErrFuncFailed if another caller's function failed while this one
+// not run, the error matches ErrNotRun, and ErrFailed if another caller's function failed while this one
 // waited; else it is one of [Locker].
 func (o *Once) Do(ctx context.Context, fn func(ctx context.Context) ([]byte, error), opts ...WaitOption) (result []byte, ran bool, err error) {
 	return o.do(ctx, fn, true, opts)
@@ -73,7 +73,7 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 		switch {
 		case !errors.As(err, &s):
 		case s.failed != nil:
-			return nil, false, l.error(because(ErrFuncFailed, asFailed(s.failed)))
+			return nil, false, l.error(because(ErrFailed, asFailed(s.failed)))
 		default:
 			return s.result, false, nil
 		}

@@ -34,7 +34,7 @@ type entered interface {
 type descent struct {
 	context.Context
 	chain *chain // what an acquire enters again
-	lease any    // see LeaseFromContext; nil: none
+	lease any    // see LeaseFrom; nil: none
 }
 
 type descentKey struct{}

@@ -444,7 +444,7 @@ func TestLeaseFromIsTheInnermostOfAContext(t *testing.T) {
 			"a nil lease, whatever it is below":  {none.Context(leaf), nil},
 			"a zero lease":                       {new(rlock.Lease).Context(leaf), nil},
 		} {
-			if got, ok := rlock.LeaseFromContext(test.ctx); got != test.want || ok != (test.want != nil) {
+			if got, ok := rlock.LeaseFrom(test.ctx); got != test.want || ok != (test.want != nil) {
 				t.Errorf("%s: %s, %v, want %s", what, got.Name(), ok, test.want.Name())
 			}
 		}
@@ -452,7 +452,7 @@ func TestLeaseFromIsTheInnermostOfAContext(t *testing.T) {
 		for _, l := range []*rlock.Lease{ownedAgain, owned, reader, whole, again, inner, outer} {
 			locktest.MustUnlock(t, l)
 		}
-		if got, ok := rlock.LeaseFromContext(leaf); got != inner || !ok {
+		if got, ok := rlock.LeaseFrom(leaf); got != inner || !ok {
 			t.Errorf("after the end: %s, %v", got.Name(), ok)
 		}
 	})
@@ -466,13 +466,13 @@ func TestDoHasItsLeaseInTheContext(t *testing.T) {
 		last := int64(0)
 		for range 2 {
 			err := rlock.Do(bg, l, func(ctx context.Context) error {
-				lease, ok := rlock.LeaseFromContext(ctx)
+				lease, ok := rlock.LeaseFrom(ctx)
 				if !ok || lease.Name() != l.Name() || lease.Token() <= last || lease.Err() != nil {
 					t.Errorf("%s, %v: token %d after %d, %v", lease.Name(), ok, lease.Token(), last, lease.Err())
 				}
 				last = lease.Token()
 				return rlock.Do(ctx, l, func(ctx context.Context) error {
-					if again, _ := rlock.LeaseFromContext(ctx); again == lease || again.Token() != last {
+					if again, _ := rlock.LeaseFrom(ctx); again == lease || again.Token() != last {
 						t.Errorf("token %d of the inner entry, %d of the outer", again.Token(), last)
 					}
 					return nil
@@ -497,7 +497,7 @@ func TestLeaseFromAfterAHandOver(t *testing.T) {
 	for range 8 {
 		go func() {
 			errs <- rlock.Do(bg, l, func(ctx context.Context) error {
-				lease, _ := rlock.LeaseFromContext(ctx)
+				lease, _ := rlock.LeaseFrom(ctx)
 				if lease.Token() <= last || lease.Err() != nil {
 					t.Errorf("token %d after %d, %v", lease.Token(), last, lease.Err())
 				}
@@ -528,7 +528,7 @@ func TestMembersOfAMultiLockSeeTheLeaseOfTheCall(t *testing.T) {
 	seen := &seeing{Locker: c.NewLock("b")}
 	m := locktest.NewMultiLock(t, c.NewLock("a"), seen)
 	for _, ctx := range []context.Context{bg, outer.Context(bg)} {
-		want, _ := rlock.LeaseFromContext(ctx)
+		want, _ := rlock.LeaseFrom(ctx)
 		locktest.MustUnlock(t, locktest.MustLockCtx(t, ctx, m))
 		if seen.lease != want {
 			t.Errorf("%q, want %q", seen.lease.Name(), want.Name())
@@ -544,7 +544,7 @@ type seeing struct {
 }
 
 func (s *seeing) Lock(ctx context.Context, opts ...rlock.AcquireOption) (*rlock.Lease, error) {
-	s.lease, _ = rlock.LeaseFromContext(ctx)
+	s.lease, _ = rlock.LeaseFrom(ctx)
 	return s.Locker.Lock(ctx, opts...)
 }
 

@@ -150,7 +150,7 @@ func (r *Round) Write(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if lease, ok := rlock.LeaseFromContext(ctx); ok && errors.Is(lease.Err(), rlock.ErrLeaseLost) {
+		if lease, ok := rlock.LeaseFrom(ctx); ok && errors.Is(lease.Err(), rlock.ErrLeaseLost) {
 			r.srv.t.Errorf("rlocktest: %s writes after its lease was lost, with a context that does not end: %v", r.point(), lease.Err())
 			return nil
 		}

@@ -190,7 +190,7 @@ var right = map[string]struct {
 	"fencing tokens": {
 		func(ctx context.Context, c *rlock.Client, r *rlocktest.Round) error {
 			return rlock.Do(ctx, c.NewLock("job"), func(inside context.Context) error {
-				lease, _ := rlock.LeaseFromContext(inside)
+				lease, _ := rlock.LeaseFrom(inside)
 				for range writes {
 					if err := r.WriteFenced(lease.Token()); err != nil {
 						return err
@@ -448,7 +448,7 @@ func TestLoseAtLetsCodeTryAgain(t *testing.T) {
 		srv := r.New(t)
 		for try := 1; ; try++ {
 			err := rlock.Do(t.Context(), srv.Client().NewLock("job"), func(ctx context.Context) error {
-				lease, _ := rlock.LeaseFromContext(ctx)
+				lease, _ := rlock.LeaseFrom(ctx)
 				srv.Advance(time.Minute) // the work is long, and is renewed
 				return errors.Join(r.Write(ctx), r.WriteFenced(lease.Token()))
 			})

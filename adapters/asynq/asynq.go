@@ -61,7 +61,7 @@ var ErrBusy = errors.New("rlockasynq: a task of this key is being handled")
 // PerKey returns a middleware that handles one task for each key at a time, in all processes. The lock of a key is
 // named prefix + key; the key is escaped, so it may be anything. A task whose key is empty needs no lock.
 //
-// The context of the handler ends when the lease is lost; rlock.LeaseFromContext has the lease, with its fencing token. The
+// The context of the handler ends when the lease is lost; rlock.LeaseFrom has the lease, with its fencing token. The
 // error of the handler is returned as by rlock.Do: after a loss it matches rlock.ErrLeaseLost, and asynq tries again.
 //
 // The middleware does not wait: while another task of the key is being handled, it returns an error that matches

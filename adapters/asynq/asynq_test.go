@@ -132,7 +132,7 @@ func TestOneTaskForEachKey(t *testing.T) {
 	running, handled, together := map[string]int{}, map[string]int{}, 0
 	handler := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		key := string(task.Payload())
-		if lease, ok := rlock.LeaseFromContext(ctx); !ok || lease.Token() <= 0 {
+		if lease, ok := rlock.LeaseFrom(ctx); !ok || lease.Token() <= 0 {
 			t.Errorf("the lease is %v", lease)
 		}
 		mu.Lock()
@@ -191,7 +191,7 @@ func TestPerKeyTellsWhatHappened(t *testing.T) {
 		return middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return fn(ctx) })).ProcessTask(ctx, asynq.NewTask("change", nil))
 	}
 	unheld := func(ctx context.Context) error {
-		if _, ok := rlock.LeaseFromContext(ctx); ok {
+		if _, ok := rlock.LeaseFrom(ctx); ok {
 			t.Error("a task without a key has a lock")
 		}
 		return nil

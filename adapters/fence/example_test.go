@@ -24,7 +24,7 @@ func ExampleInTx() {
 	ctx := context.Background()
 	account := client.NewLock("account:7")
 	err := rlock.Do(ctx, account, func(ctx context.Context) error {
-		lease, _ := rlock.LeaseFromContext(ctx)
+		lease, _ := rlock.LeaseFrom(ctx)
 		update := func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx,
 				"UPDATE account SET balance = balance + 10 WHERE id = 7")
@@ -46,7 +46,7 @@ func ExampleInTx() {
 func ExampleHSet() {
 	ctx := context.Background()
 	err := rlock.Do(ctx, client.NewLock("counter"), func(ctx context.Context) error {
-		lease, _ := rlock.LeaseFromContext(ctx)
+		lease, _ := rlock.LeaseFrom(ctx)
 		if err := fence.HSet(ctx, rdb, lease, "counter:data", nil); err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func ExampleHSet() {
 func ExamplePut() {
 	store := fence.HTTPObjects{Base: "https://bucket.example/"} // a Client that signs
 	err := rlock.Do(context.Background(), client.NewLock("report"), func(ctx context.Context) error {
-		lease, _ := rlock.LeaseFromContext(ctx)
+		lease, _ := rlock.LeaseFrom(ctx)
 		return fence.Put(ctx, store, lease, "report.txt", []byte("42 invoices"))
 	})
 	if err != nil {

@@ -249,7 +249,7 @@ func contenders(t *testing.T, db *sql.DB) {
 		go func() {
 			for range times {
 				err := rlock.Do(t.Context(), client.NewLock("contended"), func(ctx context.Context) error {
-					lease, _ := rlock.LeaseFromContext(ctx)
+					lease, _ := rlock.LeaseFrom(ctx)
 					return fence.InTx(ctx, db, lease, func(ctx context.Context, tx *sql.Tx) error {
 						var n int
 						if err := tx.QueryRowContext(ctx, "SELECT n FROM counter").Scan(&n); err != nil {

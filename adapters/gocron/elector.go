@@ -42,7 +42,7 @@ func NewElector(election *rlock.Election, value string) (*Elector, error) {
 // rlock.Election. End the scheduler first (its Shutdown waits for the jobs), and then ctx.
 func (e *Elector) Run(ctx context.Context) error {
 	return e.election.Run(ctx, e.value, func(ctx context.Context) error {
-		lease, _ := rlock.LeaseFromContext(ctx)
+		lease, _ := rlock.LeaseFrom(ctx)
 		e.set(lease)
 		defer e.set(nil)
 		<-ctx.Done()

@@ -263,7 +263,7 @@ func TestTaskIsToldOfALossAndItsOutcomeIsNoted(t *testing.T) {
 	var runs atomic.Int32
 	j, s := newJob(srv.Client(), "report", 0), scheduler(t, 0)
 	task := j.Task(func(ctx context.Context, tick time.Time) error {
-		lease, ok := rlock.LeaseFromContext(ctx)
+		lease, ok := rlock.LeaseFrom(ctx)
 		if !ok || lease.Token() <= 0 || tick.Nanosecond() != 0 {
 			t.Errorf("the lease is %v, the tick %v", lease, tick)
 		}

@@ -83,7 +83,7 @@ func (j *Job) AddTo(s gocron.Scheduler, definition gocron.JobDefinition, task go
 }
 
 // Task is a task whose function gets the context of the run's lease, and the scheduled time. The context ends when the
-// lease is lost, and when gocron ends the job; rlock.LeaseFromContext has the lease, with its fencing token. The error of
+// lease is lost, and when gocron ends the job; rlock.LeaseFrom has the lease, with its fencing token. The error of
 // the function is noted as the outcome of the run, and goes to gocron, as does rlock.ErrLeaseLost.
 //
 // A gocron.NewTask works too. Its function is not told of a loss, and its runs are noted as successful.

@@ -3,7 +3,7 @@
 //
 // A request is executed at most once while nothing crashes. If the process dies, or Redis loses its data, a request
 // that is repeated is executed anew: the key is free again when the lease of the dead process is over, after up to
-// 30 s. Let what it does be harmless to repeat, or write under the fencing token (rlock.LeaseFromContext of the request's
+// 30 s. Let what it does be harmless to repeat, or write under the fencing token (rlock.LeaseFrom of the request's
 // context).
 package idempotency
 
@@ -321,7 +321,7 @@ func (m *middleware) protect(w http.ResponseWriter, r *http.Request, next http.H
 		}
 	case err == nil:
 		m.replay(w, r, result, fingerprint)
-	case inProgress(err), errors.Is(err, rlock.ErrFuncFailed), errors.Is(err, errLeft):
+	case inProgress(err), errors.Is(err, rlock.ErrFailed), errors.Is(err, errLeft):
 		w.Header().Set("Retry-After", retryAfter)
 		problem(w, http.StatusConflict, "A request with this "+Header+" is in progress", "Repeat it later, with the same key.")
 	case m.failOpen:

@@ -465,7 +465,7 @@ func TestALossIsReported(t *testing.T) {
 	srv := rlocktest.New(t)
 	reports := make(chan error, 1)
 	c := serve(t, backend{srv.Client(), srv.Redis()}, func(w http.ResponseWriter, r *http.Request) {
-		lease, ok := rlock.LeaseFromContext(r.Context())
+		lease, ok := rlock.LeaseFrom(r.Context())
 		if !ok || lease.Token() <= 0 {
 			t.Errorf("the lease is %v", lease)
 		}

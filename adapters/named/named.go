@@ -116,7 +116,7 @@ func (l *Locks) Unlock(ctx context.Context, key string) error {
 	return lease.Unlock(ctx)
 }
 
-// Do is rlock.Do for the lock of the key: the context of fn ends when the lease is lost, and rlock.LeaseFromContext has it. It
+// Do is rlock.Do for the lock of the key: the context of fn ends when the lease is lost, and rlock.LeaseFrom has it. It
 // gives up nothing. In fn, Lock of the same key waits for itself.
 func (l *Locks) Do(ctx context.Context, key string, fn func(ctx context.Context) error) error {
 	lock, err := l.lock(key)

@@ -151,7 +151,7 @@ func TestDoTellsTheFunctionOfALoss(t *testing.T) {
 	srv := rlocktest.New(t)
 	l := newLocks(t, srv.Client(), rlock.WithWait(0))
 	err := l.Do(t.Context(), "a", func(ctx context.Context) error {
-		if lease, ok := rlock.LeaseFromContext(ctx); !ok || lease.Token() <= 0 {
+		if lease, ok := rlock.LeaseFrom(ctx); !ok || lease.Token() <= 0 {
 			t.Errorf("the lease is %v", lease)
 		}
 		srv.Remove("lock:a")

@@ -30,7 +30,7 @@ type Job struct {
 }
 
 // Add gives the job to c. fn gets the context of the run's lease, which ends when that is lost, and the scheduled time;
-// rlock.LeaseFromContext has the lease, with its fencing token.
+// rlock.LeaseFrom has the lease, with its fencing token.
 //
 // The spec is that of cron.ParseStandard, maybe with seconds in front (c needs no option for that), in the zone of c
 // (cron.WithLocation) or of TZ=. Give all processes the same zone. In the nights in which its clocks change, a time of day

@@ -59,7 +59,7 @@ func TestEachTickRunsOnce(t *testing.T) {
 			start(t, func(c *cron.Cron) {
 				if !plain {
 					_, err := job.Add(c, every, func(ctx context.Context, tick time.Time) error {
-						if lease, ok := rlock.LeaseFromContext(ctx); !ok || lease.Token() <= 0 || !tick.Equal(tick.Truncate(time.Second)) {
+						if lease, ok := rlock.LeaseFrom(ctx); !ok || lease.Token() <= 0 || !tick.Equal(tick.Truncate(time.Second)) {
 							t.Errorf("the lease is %v, the tick %v", lease, tick)
 						}
 						return nil
@@ -106,7 +106,7 @@ func TestErrorsLossesAndOutagesAreReported(t *testing.T) {
 	n := 0
 	start(t, func(c *cron.Cron) {
 		if _, err := job.Add(c, "* * * * * *", func(ctx context.Context, _ time.Time) error {
-			lease, _ := rlock.LeaseFromContext(ctx)
+			lease, _ := rlock.LeaseFrom(ctx)
 			if n++; n == 1 {
 				return failed
 			}

@@ -67,7 +67,7 @@ func (a *app) elect(name, value string, t *task, verbose bool) error {
 		bounded, stop := d.waits(ctx, p, d.states(name, election))
 		err := election.Run(bounded, value, func(ctx context.Context) error {
 			stop()
-			lease, _ := rlock.LeaseFromContext(ctx)
+			lease, _ := rlock.LeaseFrom(ctx)
 			if verbose {
 				a.say("%s: leads, token %d", name, lease.Token())
 			}

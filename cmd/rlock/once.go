@@ -111,7 +111,7 @@ func (a *app) once(name string, tick time.Time, opts []rlock.CronJobOption, t *t
 	defer stop()
 	run, err := c.NewCronJob(name, opts...).Do(bounded, tick, func(ctx context.Context) error {
 		stop()
-		lease, _ := rlock.LeaseFromContext(ctx)
+		lease, _ := rlock.LeaseFrom(ctx)
 		if code, lost = a.under(d, name, lease, t, in); lost != nil {
 			return lost
 		}

@@ -58,7 +58,7 @@ func serve(ctx context.Context, w io.Writer, client *rlock.Client, address strin
 	})
 	// Run campaigns again after a loss, and outlasts a time without Redis.
 	return scheduler.Run(ctx, address, func(ctx context.Context) error {
-		lease, _ := rlock.LeaseFromContext(ctx)
+		lease, _ := rlock.LeaseFrom(ctx)
 		fmt.Fprintf(w, "%s leads\n", address)
 		return work(ctx, lease.Token()) // what it writes to checks the token
 	})

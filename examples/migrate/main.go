@@ -49,7 +49,7 @@ const wanted = 3 // the version of the schema that this program needs
 func migrate(ctx context.Context, w io.Writer, who string, client *rlock.Client, db *database) error {
 	// No bound but that of ctx: a migration takes its time, and without it there is nothing to serve.
 	return rlock.Do(ctx, client.NewLock("migrate:shop"), func(ctx context.Context) error {
-		lease, _ := rlock.LeaseFromContext(ctx)
+		lease, _ := rlock.LeaseFrom(ctx)
 		for {
 			// The version is in the database, not in Redis: an instance that comes later looks there.
 			version := db.version()

@@ -109,7 +109,7 @@ func TestAnyIDIsALockOfItsOwn(t *testing.T) {
 	srv := rlocktest.New(t)
 	var held []string
 	h := handler(srv.Client(), func(ctx context.Context, id string) error {
-		lease, ok := rlock.LeaseFromContext(ctx)
+		lease, ok := rlock.LeaseFrom(ctx)
 		if !ok {
 			t.Error("no lease")
 		}

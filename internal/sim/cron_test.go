@@ -95,7 +95,7 @@ func (j *cronJudge) do(k *worker, job *rlock.CronJob, tick time.Time, length fun
 	for range 3 {
 		var mine *cronPlay
 		run, err := job.Do(ctx, tick, func(ctx context.Context) error {
-			lease, _ := rlock.LeaseFromContext(ctx)
+			lease, _ := rlock.LeaseFrom(ctx)
 			mine = j.begins(k.who, tick, lease)
 			k.h.Sleep(k.who, length())
 			if k.r.IntN(10) == 0 {
@@ -304,7 +304,7 @@ func TestSchedulersWithDifferentClocksRunEachTickOnce(t *testing.T) {
 							}
 							all.Go(func() {
 								run, err := job.Do(context.Background(), tick, func(ctx context.Context) error {
-									lease, _ := rlock.LeaseFromContext(ctx)
+									lease, _ := rlock.LeaseFrom(ctx)
 									mine := j.begins(who, tick, lease)
 									defer func() { mine.over = true }()
 									if i == 0 && n == killed {

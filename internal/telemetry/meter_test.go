@@ -180,7 +180,7 @@ func TestOutcomes(t *testing.T) {
 		{context.DeadlineExceeded, "cancelled", ""},
 		{fmt.Errorf("%w %w", context.DeadlineExceeded, rlock.ErrUnreachable), "error", "unreachable"},
 		{rlock.ErrRefused, "error", "refused"},
-		{fmt.Errorf("%w %w", rlock.ErrFuncFailed, context.Canceled), "error", "failed"}, // the function of a Once
+		{fmt.Errorf("%w %w", rlock.ErrFailed, context.Canceled), "error", "failed"}, // the function of a Once
 		{fmt.Errorf("%w %w", rlock.ErrLeaseLost, rlock.ErrRemoved), "error", "lease_lost"},
 		{rlock.ErrReentrant, "error", "reentrant"},
 		{errors.New("another"), "error", "_OTHER"},

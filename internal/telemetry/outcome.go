@@ -29,7 +29,7 @@ var kinds = []struct {
 	err  error
 	name string
 }{
-	{rlock.ErrFuncFailed, "failed"}, // it matches what the function has returned, too
+	{rlock.ErrFailed, "failed"}, // it matches what the function has returned, too
 	{rlock.ErrForeignKey, "foreign_key"},
 	{rlock.ErrNoQuorum, "no_quorum"},
 	{rlock.ErrUnreachable, "unreachable"},

@@ -505,7 +505,7 @@ func TestTypesThatCannotBeAdopted(t *testing.T) {
 		locktest.MustUnlock(t, l)
 	}
 	_, _, err = c.NewOnce("once", time.Minute).Do(bg, func(ctx context.Context) ([]byte, error) {
-		l, _ := rlock.LeaseFromContext(ctx)
+		l, _ := rlock.LeaseFrom(ctx)
 		if _, err := l.Detach(bg); !errors.Is(err, rlock.ErrInvalidArgument) {
 			t.Errorf("Once: %v", err)
 		}

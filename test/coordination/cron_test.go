@@ -129,7 +129,7 @@ func TestOneRunsATickAndTheOthersAreTold(t *testing.T) {
 		}
 		tick := aTick()
 		mine := ticks(j, tick)
-		lease, ok := rlock.LeaseFromContext(mine.runs(t))
+		lease, ok := rlock.LeaseFrom(mine.runs(t))
 		if !ok {
 			t.Fatal("its context has no lease")
 		}
@@ -369,7 +369,7 @@ func TestLateCopiesOfACronJobChangeNothing(t *testing.T) {
 		}
 		// While it runs, and that is known.
 		mine := ticks(j, tick)
-		lease, _ := rlock.LeaseFromContext(mine.runs(t))
+		lease, _ := rlock.LeaseFrom(mine.runs(t))
 		wantTold(t, other, tick, lease.HoldID())
 		before := rdb.HGetAll(bg, runsKey).Val()
 		replay("cron/enter")
@@ -538,7 +538,7 @@ func TestWhatBecomesOfAClaim(t *testing.T) {
 		tick = tick.Add(time.Second)
 		locktest.OnNth(t, proxy, "cron/renew", 1, faultproxy.ResetBefore)
 		mine = ticks(j, tick)
-		lease, _ := rlock.LeaseFromContext(mine.runs(t))
+		lease, _ := rlock.LeaseFrom(mine.runs(t))
 		if told := wantTold(t, other, tick, lease.HoldID()); told.Err != nil || !told.End.IsZero() {
 			t.Errorf("%+v", told)
 		}
@@ -842,7 +842,7 @@ func TestRunOutlivesItsRetention(t *testing.T) {
 			for _, key := range []string{runsKey, ticksKey} {
 				rdb.PExpire(bg, key, locktest.Patience)
 			}
-			lease, _ := rlock.LeaseFromContext(ctx)
+			lease, _ := rlock.LeaseFrom(ctx)
 			err := lease.Extend(ctx, time.Hour)
 			for _, key := range []string{runsKey, ticksKey} {
 				locktest.WantTTL(t, rdb, key, time.Hour+time.Minute)

@@ -405,7 +405,7 @@ func TestRunHasItsLeaseInTheContext(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		e := b.NewClient(t).NewElection("job")
 		err := e.Run(bg, "a", func(ctx context.Context) error {
-			lease, ok := rlock.LeaseFromContext(ctx)
+			lease, ok := rlock.LeaseFrom(ctx)
 			if !ok || lease.Token() == 0 {
 				t.Error("no lease, or no token")
 			}

@@ -73,7 +73,7 @@ func (m *onceModel) succeed(t *rapid.T) {
 }
 
 // heard reports whether one that waited has heard of a failure of then.
-func (d *doing) heard() bool { return d.mayFail && !d.ran && errors.Is(d.err, rlock.ErrFuncFailed) }
+func (d *doing) heard() bool { return d.mayFail && !d.ran && errors.Is(d.err, rlock.ErrFailed) }
 
 var errOnPurpose = errors.New("on purpose")
 

@@ -40,7 +40,7 @@ func childDo(t *testing.T, p *locktest.Parent, addr string, args []string) {
 					}
 					return []byte(fmt.Sprint(c.ID(), " ", n)), nil
 				})
-				if ran && err != nil || errors.Is(err, rlock.ErrFuncFailed) {
+				if ran && err != nil || errors.Is(err, rlock.ErrFailed) {
 					i-- // it failed, or was too slow: the next run counts
 					continue
 				}

@@ -205,7 +205,7 @@ func TestFailureOfAOnceIsForAllWhoWait(t *testing.T) {
 					if ran++; d.err != failed {
 						t.Fatal(d.err)
 					}
-				case !errors.Is(d.err, rlock.ErrFuncFailed) || errors.Is(d.err, rlock.ErrNotAcquired) || !strings.Contains(d.err.Error(), failed.Error()):
+				case !errors.Is(d.err, rlock.ErrFailed) || errors.Is(d.err, rlock.ErrNotAcquired) || !strings.Contains(d.err.Error(), failed.Error()):
 					t.Fatal(i, d.err)
 				case i%8 == 0 && !errors.Is(d.err, failed):
 					t.Fatal(i, "of the same client:", d.err)
@@ -287,7 +287,7 @@ func TestFailureOfAOnceWithLostReplies(t *testing.T) {
 			strings.Contains(first.err.Error(), rlock.ErrUnconfirmed.Error()) != locktest.LosesReply(action) {
 			t.Fatal(first.err)
 		}
-		if waits.end(t); !waits.ran && !errors.Is(waits.err, rlock.ErrFuncFailed) { // it may have looked before the clock was put forward
+		if waits.end(t); !waits.ran && !errors.Is(waits.err, rlock.ErrFailed) { // it may have looked before the clock was put forward
 			t.Fatal(waits.err)
 		}
 		wantDo(t, o, returns("result"), "result", true)

@@ -68,7 +68,7 @@ func eachSection(t *testing.T, scenario func(t *testing.T, b *locktest.Backend, 
 // notices has the lease of ctx notice that it was taken away.
 func notices(t *testing.T, ctx context.Context) *rlock.Lease {
 	t.Helper()
-	lease, ok := rlock.LeaseFromContext(ctx)
+	lease, ok := rlock.LeaseFrom(ctx)
 	if !ok {
 		t.Fatal("no lease")
 	}
@@ -267,7 +267,7 @@ func TestFunctionThatUnlocksItsOwnLeaseIsTold(t *testing.T) {
 			"the cause of its context": func(ctx context.Context) error { return context.Cause(ctx) },
 		} {
 			err := s.run(bg, c, func(ctx context.Context) error {
-				lease, _ := rlock.LeaseFromContext(ctx)
+				lease, _ := rlock.LeaseFrom(ctx)
 				locktest.MustUnlock(t, lease)
 				<-ctx.Done()
 				return returns(ctx)

@@ -34,7 +34,7 @@ var calls = map[string]func(ctx context.Context, client *rlock.Client, clients [
 	"FencedLock": func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {
 		account := client.NewFencedLock("account:7")
 		return rlock.Do(ctx, account, func(ctx context.Context) error {
-			lease, _ := rlock.LeaseFromContext(ctx)
+			lease, _ := rlock.LeaseFrom(ctx)
 			return deposit(ctx, 10, lease.Token()) // the account refuses a lower token
 		})
 	},

@@ -129,7 +129,7 @@ type statement func(ctx context.Context, query string,
 
 func credit(ctx context.Context, account rlock.Locker, db statement) error {
 	return rlock.Do(ctx, account, func(ctx context.Context) error {
-		lease, _ := rlock.LeaseFromContext(ctx)
+		lease, _ := rlock.LeaseFrom(ctx)
 		done, err := db(ctx, `UPDATE account
 			SET balance = balance + 10, token = $1
 			WHERE id = 7 AND token <= $1`, lease.Token())

@@ -279,7 +279,7 @@ func TestLossByASilentRedisMatchesNoDeadlineOfTheCallers(t *testing.T) {
 				err := rlock.ErrNotRun
 				for errors.Is(err, rlock.ErrNotRun) { // a busy machine
 					_, err = c.NewCronJob("a").Do(bg, time.Now().Truncate(time.Second), func(ctx context.Context) error {
-						lease, _ := rlock.LeaseFromContext(ctx)
+						lease, _ := rlock.LeaseFrom(ctx)
 						inside(ctx, lease)
 						return nil
 					})

@@ -25,7 +25,7 @@ func runs(t *testing.T, job *rlock.CronJob, tick time.Time) *running {
 	began := make(chan *rlock.Lease)
 	go func() {
 		run, err := job.Do(bg, tick, func(ctx context.Context) error {
-			lease, _ := rlock.LeaseFromContext(ctx)
+			lease, _ := rlock.LeaseFrom(ctx)
 			began <- lease
 			select {
 			case <-r.ended:

@@ -639,7 +639,7 @@ func aclUseCron(t *testing.T, sent *aclSent, a, b *rlock.Client) {
 	}
 	// Its lease is extended.
 	_, err = mine.Do(bg, tick.Add(time.Second), func(ctx context.Context) error {
-		lease, _ := rlock.LeaseFromContext(ctx)
+		lease, _ := rlock.LeaseFrom(ctx)
 		aclOK(t, lease.Extend(bg, 2900*time.Millisecond))
 		return nil
 	})
