@@ -269,3 +269,25 @@ func TestPatternsOfErrorsAndClients(t *testing.T) {
 	}
 	check(503, t.Context(), rlock.Do(t.Context(), order, noop))
 }
+
+// The job runs at each full hour.
+func TestPatternOfAnHour(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour-time.Minute)
+		defer cancel()
+		var at []time.Time
+		err := everyHour(ctx, rlocktest.New(t).Client(), func(context.Context) error {
+			at = append(at, time.Now())
+			return nil
+		})
+		if !errors.Is(err, context.DeadlineExceeded) || len(at) < 2 || len(at) > 3 {
+			t.Errorf("%v, runs at %v", err, at)
+		}
+		for _, at := range at {
+			if late := at.Sub(at.Truncate(time.Hour)); late > time.Minute {
+				t.Errorf("a run at %v", at)
+			}
+		}
+	})
+}
