@@ -281,6 +281,15 @@ func (h *home) pass() {
 	}
 }
 
+// patience is how long these nodes have to be silent to be named as such: it depends on how fast they have been.
+func (h *home) patience(nodes ...int) time.Duration {
+	longest := protocol.GiveUpGrace
+	for _, i := range nodes {
+		longest = max(longest, h.nodes[i].Wire.Patience())
+	}
+	return longest
+}
+
 // eventually waits for something.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
