@@ -10,7 +10,7 @@ import (
 // Observer is called for what a Client does. It may also implement the other interfaces here whose names
 // end with Observer. Methods may be called concurrently. They must return, quickly, and must not call the
 // Client. A panic in one is caught; one that ends its goroutine, as t.FailNow does, breaks the call that it
-// is told of. If one blocks, events of background work are dropped and counted, except Lost and Leadership.
+// reports. If one blocks, events of background work are dropped and counted, except Lost and Leadership.
 // Which there are: https://go-rlock.github.io/rlock/latest/observer/
 type Observer interface {
 	// AcquireStart is called before an acquire. It returns its context, or one made from it, for all that follows.
@@ -20,37 +20,37 @@ type Observer interface {
 	Unlocked(ctx context.Context, e UnlockEvent)    // the first Unlock of a lease, or a Semaphore's Release, has ended
 }
 
-// ContentionObserver is told, once for each, of acquires that begin to wait.
+// ContentionObserver is notified, once for each, of acquires that begin to wait.
 type ContentionObserver interface {
 	Contended(ctx context.Context, e ContentionEvent) // an acquire begins to wait
 }
 
-// RenewalObserver is told of each renewal by the watchdog, also if it fails.
+// RenewalObserver is notified of each renewal by the watchdog, also if it fails.
 type RenewalObserver interface {
 	Renewed(ctx context.Context, e RenewalEvent) // a renewal has ended
 }
 
-// LeadershipObserver is told when this Client begins and ends to lead.
+// LeadershipObserver is notified when this Client begins and ends to lead.
 type LeadershipObserver interface {
 	Leadership(ctx context.Context, e LeadershipEvent) // a leadership begins or has ended
 }
 
-// RetryObserver is told when a request, but no renewal, is tried again.
+// RetryObserver is notified when a request, but no renewal, is tried again.
 type RetryObserver interface {
 	Retry(ctx context.Context, e RetryEvent) // ctx is that of the call, if one is known
 }
 
-// SubscriptionObserver is told when a subscription is confirmed or ends.
+// SubscriptionObserver is notified when a subscription is confirmed or ends.
 type SubscriptionObserver interface {
 	Subscription(e SubscriptionEvent) // a subscription begins or has ended
 }
 
-// PublishObserver is told once, when Redis first refuses to publish a release.
+// PublishObserver is notified once, when Redis first refuses to publish a release.
 type PublishObserver interface {
 	Unpublished(err error) // what Redis replied
 }
 
-// DropObserver is told how many events and log lines were dropped.
+// DropObserver is notified of events and log lines that were dropped.
 type DropObserver interface {
 	Dropped(events int) // how many
 }

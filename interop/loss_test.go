@@ -17,9 +17,9 @@ func (a *arena) loss(t *testing.T) {
 	t.Run("doomed", a.stoppedAndCrashed)
 }
 
-// forced: a holder in Go whose lock was freed by Java is told, with its next
-// renewal. One of Redisson is told by its own unlock (of a fair lock only if there is a
-// successor), and its watchdog does not bring the hold back.
+// forced: a holder in Go whose lock was freed by Java is notified after its next
+// renewal. One of Redisson gets an exception from its own unlock (of a fair lock only if
+// there is a successor), and its watchdog does not bring the hold back.
 func (a *arena) forced(t *testing.T) {
 	t.Parallel()
 	a.eachWay(t, caseForced, exclusive(), func(t *testing.T, first, second *peer, p pair) {
@@ -37,9 +37,9 @@ func (a *arena) forced(t *testing.T) {
 			if second.language == golang {
 				lost := second.do(t, owner, "lost", p.held, name)
 				took := lost.time().Sub(forced.time())
-				t.Logf("told after %v: %s", took, lost.values[1])
+				t.Logf("reported after %v: %s", took, lost.values[1])
 				if !strings.Contains(lost.values[1], cause) || took > watchdog/3+soon {
-					t.Errorf("told after %v: %q, want %q", took, lost.values[1], cause)
+					t.Errorf("reported after %v: %q, want %q", took, lost.values[1], cause)
 				}
 			}
 			unlock, want := second.send(t, owner, "unlock", p.held, name).wait(t), "lease lost"

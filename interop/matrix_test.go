@@ -37,7 +37,7 @@ const (
 	caseKilled    = "a waiter that was killed costs seconds"
 	caseRenewal   = "renewals go on for three leases"
 	caseShorten   = "no renewal ends what a reader was promised"
-	caseForced    = "a forced hold is told of its loss"
+	caseForced    = "a forced hold reports its loss"
 	caseExpired   = "a lease that is over frees the lock"
 	caseStopped   = "a holder that was stopped does its successor no harm"
 	caseCrashed   = "a crash frees the lock after the lease"

@@ -26,7 +26,7 @@ const mostPoints = 1000
 //   - [Round.Write] or [Round.WriteFenced] is called;
 //   - one of the two has written, and is about to return.
 //
-// In each round the lock is lost once. It vanishes, as by [Server.Remove], the holder is told before
+// In each round the lock is lost once. It vanishes, as by [Server.Remove], the holder is notified before
 // the point is passed, and then the lock is free: code that tries again may have it. In test, make
 // the server by [Round.New], have the code call Write where its writes take effect, and check what it
 // returns: with a loss, see [Round.Lost]. LoseAt reports each write without the lock by itself.

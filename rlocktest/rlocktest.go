@@ -19,7 +19,7 @@
 //	rlock.ErrRefused      Fail or ReadOnly, then Advance past the lease
 //	rlock.ErrMaxHold      Advance past rlock.WithMaxHold
 //
-// When Pause, Steal, Remove or Advance has returned, the holder has been told: its
+// When Pause, Steal, Remove or Advance has returned, the holder has been notified: its
 // lease's Done is closed and the contexts made by Lease.Context have ended. While commands
 // fail or hang, that may take a moment longer.
 //
@@ -264,7 +264,7 @@ func (s *Server) checkTime(method string, d time.Duration) {
 // CronJob all its runs;
 // a barrier is lifted, without waking anybody.
 //
-// The holder is told at once (rlock.ErrRemoved), as if it had renewed its lease in
+// The holder is notified immediately (rlock.ErrRemoved), as if it had renewed its lease in
 // this moment. No time passes, and other locks are left alone.
 func (s *Server) Remove(name string) {
 	s.t.Helper()
@@ -312,8 +312,8 @@ func holding(name string) []string {
 	return keys
 }
 
-// Steal gives a lock to another owner, whoever has it now: a holder is told
-// (rlock.ErrTakenOver), at once, as Remove describes. A free lock is simply taken. The other
+// Steal gives a lock to another owner, whoever has it now: a holder is
+// notified (rlock.ErrTakenOver) immediately, as Remove describes. A free lock is simply taken. The other
 // owner's lease is renewed; Unlock it to hand the lock back to those who wait.
 //
 // Steal takes a lock of type rlock.Lock, and of those that exclude it. For other

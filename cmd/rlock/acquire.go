@@ -73,8 +73,8 @@ func newAcquire(a *app) *cobra.Command {
 	f := cmd.Flags()
 	w.add(f)
 	which.add(f)
-	f.StringVar(&reason, "reason", "", "what others are told it is held for")
-	f.StringVar(&a.label, "holder", "", "what others are told who holds it (default: the user)")
+	f.StringVar(&reason, "reason", "", "why it is held, as shown to others")
+	f.StringVar(&a.label, "holder", "", "who holds it, as shown to others (default: the user)")
 	return cmd
 }
 

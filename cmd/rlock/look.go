@@ -243,7 +243,7 @@ func newUnlock(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "unlock NAME --hold ID | --force", Short: "Take a lock from its holder",
-		Long: "Frees a lock although its holder does not. The holder is told with its next renewal; a command of rlock is ended then,\n" +
+		Long: "Frees a lock although its holder does not. The holder notices with its next renewal; a command of rlock is ended then,\n" +
 			"but the next holder may have begun. --hold ID, which rlock inspect shows, touches no newer hold; --force frees\n" +
 			"the lock whoever holds it.",
 		Args: counted(cobra.ExactArgs(1)), DisableFlagsInUseLine: true,

@@ -136,7 +136,7 @@ func (a *app) addGlobal(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.StringArrayVar(&a.urls, "redis", nil, "`URL` of Redis; several, each a master of its own, make a RedLock (default $REDIS_URL)")
 	f.StringVar(&a.prefix, "prefix", "", "put before the name of each lock, as WithPrefix does")
-	f.StringVar(&a.label, "label", "", "what others are told who holds the lock (default: the command)")
+	f.StringVar(&a.label, "label", "", "who holds the lock, as shown to others (default: the command)")
 	f.Var((*seconds)(&a.lease), "lease", "how long Redis keeps the lock without renewal, in seconds or as 2m (default 30)")
 	a.connectTimeout = defaultConnectTimeout
 	f.Var((*seconds)(&a.connectTimeout), "connect-timeout", "seconds to the first answer of Redis, 0 is without end; later outages are waited out")

@@ -1,6 +1,6 @@
 // Command quickstart shows rlock at work: two clients, as if they were two
 // processes, contend for one lock; its holder enters it twice; a wait times
-// out; a lease is lost, and its holder is told.
+// out; a lease is lost, and the context of its holder ends.
 //
 //	go run ./examples/quickstart
 //
@@ -144,7 +144,7 @@ func (s *show) reenter(ctx context.Context, name string) error {
 	})
 }
 
-// giveUp: a wait that is over is an error that can be told from others.
+// giveUp: a wait that is over is an error of its own.
 func (s *show) giveUp(ctx context.Context, name string) error {
 	s.title("3. A wait that times out")
 	return rlock.Do(ctx, s.alpha.NewLock(name), func(ctx context.Context) error {
@@ -158,10 +158,10 @@ func (s *show) giveUp(ctx context.Context, name string) error {
 	})
 }
 
-// lose: an operator frees the lock by force. The holder is told with its next
-// renewal, and the resource that checks tokens does not accept a late write.
+// lose: an operator frees the lock by force. With the next renewal the context of
+// the holder ends, and the resource that checks tokens does not accept a late write.
 func (s *show) lose(ctx context.Context, name string) error {
-	s.title("4. A lease is lost, and its holder is told")
+	s.title("4. A lease is lost, and the context of its holder ends")
 	lock := s.alpha.NewLock(name)
 	lease, err := lock.Lock(ctx)
 	if err != nil {
@@ -185,11 +185,11 @@ func (s *show) lose(ctx context.Context, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	var told *rlock.Error
-	if !errors.As(context.Cause(work), &told) {
+	var lost *rlock.Error
+	if !errors.As(context.Cause(work), &lost) {
 		return fmt.Errorf("expected an *rlock.Error, got: %w", context.Cause(work))
 	}
-	s.say("alpha", "is told: %v", told.Err)
+	s.say("alpha", "its context ends: %v", lost.Err)
 	s.say("alpha", "its lease is lost: %v; because it was taken over: %v",
 		errors.Is(lease.Err(), rlock.ErrLeaseLost), errors.Is(lease.Err(), rlock.ErrTakenOver))
 	s.say("storage", "would refuse a late write of alpha: its token is lower: %v", lease.Token() < next.Token())

@@ -25,7 +25,7 @@ func TestQuickstart(t *testing.T) {
 		`alpha     is in 2 times`,
 		`beta      gave up: .*not acquired: timed out after .*; held by .*, .* left\n`,
 		`operator  frees the lock by force: true\n`,
-		`alpha     is told: lease lost: taken over by another owner\n`,
+		`alpha     its context ends: lease lost: taken over by another owner\n`,
 		`is lower: true\n`,
 		`done\n$`,
 	} {

@@ -74,8 +74,8 @@ func render(lines []string) string {
 		class := ""
 		if m := moment.FindStringSubmatch(line); m != nil {
 			at, _ = strconv.Atoi(m[1])
-			if strings.Contains(line, "lost") || strings.Contains(line, "gave up") || strings.Contains(line, "told") {
-				class = "told"
+			if strings.Contains(line, "lost") || strings.Contains(line, "gave up") {
+				class = "lost"
 			}
 		} else if line != "" && line[0] >= '1' && line[0] <= '9' {
 			class = "title"
@@ -98,7 +98,7 @@ func render(lines []string) string {
 <style>
 text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #d6deeb; white-space: pre }
 .title { fill: #82aaff; font-weight: bold }
-.told { fill: #ffcb6b }
+.lost { fill: #ffcb6b }
 %s</style>
 <rect width="%d" height="%d" rx="8" fill="#0b1622"/>
 <circle cx="18" cy="14" r="5" fill="#ff5f57"/><circle cx="34" cy="14" r="5" fill="#febc2e"/><circle cx="50" cy="14" r="5" fill="#28c840"/>
