@@ -112,6 +112,29 @@ func TestLinksOfTheDocumentsHold(t *testing.T) {
 	}
 }
 
+// A link says what it leads to: the title of a page or what is there, not the name of its file. Files without a title have
+// theirs in backquotes.
+func TestLinksHaveWords(t *testing.T) {
+	t.Parallel()
+	name := regexp.MustCompile(`^[\w./-]+\.[a-z]+$`)
+	written := []string{"CHANGELOG.md", "docs/benchmarks.md", "bench/RESULTS.md"} // when it was true, or by bench/
+	links := 0
+	for _, page := range slices.Concat(files(t, "*.md"), files(t, "*/*.md"), files(t, "*/*/*.md")) {
+		if slices.Contains(written, filepath.ToSlash(page)) {
+			continue
+		}
+		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
+			links++
+			if name.MatchString(m[1]) {
+				t.Errorf("%s: the text of this link is the name of a file: %s", page, m[0])
+			}
+		}
+	}
+	if links < 300 {
+		t.Errorf("%d links were found", links)
+	}
+}
+
 // The first page leads to each other one.
 func TestIndexLinksEachPage(t *testing.T) {
 	t.Parallel()
