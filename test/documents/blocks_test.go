@@ -15,9 +15,9 @@ const (
 	tab     = 4  // what the site writes for one
 )
 
-// pages are those with code for users: of the site, and of each module.
+// pages are those with code: of the root, of the site, and of each module.
 func pages(t *testing.T) []string {
-	return slices.Concat(files(t, "README.md"), files(t, "docs/*.md"), files(t, "*/README.md"), files(t, "*/*/README.md"))
+	return slices.Concat(files(t, "*.md"), files(t, "docs/*.md"), files(t, "*/README.md"), files(t, "*/*/README.md"))
 }
 
 // A block fits its column: nobody has to scroll sideways to read a call. Blocks without a language, or of text, have what
