@@ -163,9 +163,9 @@ func (l *Lease) HoldID() string {
 	return l.of.holdID()
 }
 
-// Token is the fencing token: greater than that of every earlier hold of this lock, and the same for
-// each re-entry. A resource that refuses tokens lower than the highest it has seen is safe from holders
-// that continue after a loss. When tokens may repeat:
+// Token is the fencing token: greater than that of every earlier hold of this lock, the same for each
+// re-entry, and for a [MultiLock] the greatest of its members. A resource that refuses lower tokens than
+// its highest is safe from holders that continue after a loss. When tokens may repeat:
 // https://go-rlock.github.io/rlock/latest/guarantees/#what-is-not-guaranteed
 func (l *Lease) Token() int64 {
 	if l.none() {

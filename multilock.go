@@ -257,7 +257,7 @@ func (m *MultiLock) IsLocked(ctx context.Context) (locked bool, err error) {
 }
 
 // State returns the states of the members as one: their holders, longest TTL and number of waiters, and
-// no token ([Lease.Members] has those).
+// no token: see [Lease.Members].
 func (m *MultiLock) State(ctx context.Context) (State, error) {
 	all := State{Mode: ModeFree}
 	err := m.each(ctx, func(l Inspector) (bool, error) {

@@ -20,12 +20,12 @@ type Observer interface {
 	Unlocked(ctx context.Context, e UnlockEvent)    // the first Unlock of a lease, or a Semaphore's Release, has ended
 }
 
-// ContentionObserver is notified, once for each, of acquires that begin to wait.
+// ContentionObserver is notified once of each acquire that begins to wait.
 type ContentionObserver interface {
 	Contended(ctx context.Context, e ContentionEvent) // an acquire begins to wait
 }
 
-// RenewalObserver is notified of each renewal by the watchdog, also if it fails.
+// RenewalObserver is notified of all renewals by the watchdog, failed or not.
 type RenewalObserver interface {
 	Renewed(ctx context.Context, e RenewalEvent) // a renewal has ended
 }
@@ -45,12 +45,12 @@ type SubscriptionObserver interface {
 	Subscription(e SubscriptionEvent) // a subscription begins or has ended
 }
 
-// PublishObserver is notified once, when Redis first refuses to publish a release.
+// PublishObserver is notified once: when Redis first refuses a publication.
 type PublishObserver interface {
 	Unpublished(err error) // what Redis replied
 }
 
-// DropObserver is notified of events and log lines that were dropped.
+// DropObserver is notified of dropped events and log lines.
 type DropObserver interface {
 	Dropped(events int) // how many
 }
