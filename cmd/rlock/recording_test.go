@@ -8,11 +8,16 @@ import (
 	"html"
 	"math"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/go-rlock/rlock/internal/recording"
 )
 
 // The recording on the page: commands that are run, and what they print, each at its time. This writes it anew:
@@ -122,14 +127,7 @@ func drawn(all []shot) string {
 	for _, s := range all {
 		moments = append(moments, int(s.at.Milliseconds()))
 	}
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-label="A recording of rlock on a terminal">
-<style>
-text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #d6deeb; white-space: pre }
-.typed { fill: #82aaff; font-weight: bold }
-%s</style>
-<rect width="%d" height="%d" rx="8" fill="#0b1622"/>
-<circle cx="18" cy="14" r="5" fill="#ff5f57"/><circle cx="34" cy="14" r="5" fill="#febc2e"/><circle cx="50" cy="14" r="5" fill="#28c840"/>
-`, w, h, w, h, loop(moments), w, h)
+	b.WriteString(recording.Begin(w, h, "A recording of rlock on a terminal", ".typed { fill: #82aaff; font-weight: bold }\n", moments))
 	for i, s := range all {
 		class := ""
 		if s.typed {
@@ -139,21 +137,6 @@ text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill
 	}
 	b.WriteString("</svg>\n")
 	return b.String()
-}
-
-// loop is the style of lines that appear at moments in milliseconds, stay until the last has stood for some seconds,
-// and begin again: a drawing has been loaded long before anybody sees it.
-func loop(moments []int) string {
-	moments = slices.Compact(slices.Sorted(slices.Values(moments)))
-	all := moments[len(moments)-1] + 6000
-	var b strings.Builder
-	fmt.Fprintf(&b, "text { animation: %dms step-end infinite }\n", all)
-	for _, at := range moments {
-		if at > 0 {
-			fmt.Fprintf(&b, "@keyframes at%d { 0%% { opacity: 0 } %.2f%% { opacity: 1 } }\n", at, 100*float64(at)/float64(all))
-		}
-	}
-	return b.String() + "@media (prefers-reduced-motion: reduce) { text { animation: none !important } }\n"
 }
 
 // outline is what two recordings have in common: the commands, and how each line begins.
@@ -192,25 +175,63 @@ func TestRecordingShowsWhatHappens(t *testing.T) {
 	}
 }
 
-// The commands on the page have the options that they are shown with.
+// Each block of YAML on the pages of the repository is one value, and no key is there twice.
+func TestYAMLOfTheDocumentsParses(t *testing.T) {
+	t.Parallel()
+	blocks := 0
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../*/README.md", "../../*/*/README.md"} {
+		pages, err := filepath.Glob(pattern)
+		if err != nil || len(pages) == 0 {
+			t.Fatal(pattern, err)
+		}
+		for _, page := range pages {
+			for _, m := range regexp.MustCompile("(?ms)^```ya?ml\n(.*?)^```").FindAllStringSubmatch(read(t, page), -1) {
+				blocks++
+				var value map[string]any
+				if err := yaml.Unmarshal([]byte(m[1]), &value); err != nil || len(value) == 0 {
+					t.Errorf("%s: %v\n%s", page, err, m[1])
+				}
+			}
+		}
+	}
+	if blocks == 0 {
+		t.Error("no block was found")
+	}
+}
+
+// The commands on the pages have the options that they are shown with, also those in a unit of systemd and in a pod.
 func TestCommandsOfThePagesAreRight(t *testing.T) {
 	t.Parallel()
 	shown := 0
+	check := func(page string, words []string) {
+		shown++
+		a := &app{}
+		cmd, args, err := newRoot(a).Find(words[1:])
+		if err == nil {
+			err = cmd.ParseFlags(args)
+		}
+		if err != nil {
+			t.Errorf("%s: %q: %v", page, words, err)
+		}
+	}
 	for _, page := range []string{"../../docs/cli.md", "../../README.md", "README.md"} {
 		for _, m := range regexp.MustCompile("(?m)^(?:\\w+=\\$\\()?(rlock [^)#|>\n]*)").FindAllStringSubmatch(read(t, page), -1) {
 			words := strings.Fields(strings.NewReplacer(`"`, "", `'`, "", "$(", "x ").Replace(m[1]))
 			if words[1] == "invoices:" || strings.HasSuffix(words[0], ":") {
 				continue
 			}
-			shown++
-			a := &app{}
-			cmd, args, err := newRoot(a).Find(words[1:])
-			if err == nil {
-				err = cmd.ParseFlags(args)
+			check(page, words)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^ExecStart=/\S*/(rlock .*)$`).FindAllStringSubmatch(read(t, page), -1) {
+			check(page, strings.Fields(m[1]))
+		}
+		for _, m := range regexp.MustCompile(`(?m)\bcommand: (\[.*?\])`).FindAllStringSubmatch(read(t, page), -1) {
+			var words []string
+			if err := yaml.Unmarshal([]byte(m[1]), &words); err != nil || len(words) < 2 || words[0] != "rlock" {
+				t.Errorf("%s: %s: %v", page, m[0], err)
+				continue
 			}
-			if err != nil {
-				t.Errorf("%s: %s: %v", page, m[1], err)
-			}
+			check(page, words)
 		}
 	}
 	if shown < 10 {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/recording"
 )
 
 // The recording on the front page: the lines of a run, each at its time. This writes it anew:
@@ -27,6 +29,9 @@ var (
 	numbers = regexp.MustCompile(`\d+`)
 	shown   = regexp.MustCompile(`(?m)^<text( class="more\b)?.*?>(.*)</text>$`)
 )
+
+// classes are the colors of titles, and of lines about a lock that was not acquired or was lost.
+const classes = ".title { fill: #82aaff; font-weight: bold }\n.lost { fill: #ffcb6b }\n"
 
 // A line of a run is a moment, a name and what is said. What does not fit goes on below that.
 const columns, said = 92, 20
@@ -66,7 +71,7 @@ func render(lines []string) string {
 			longest, rows = max(longest, len([]rune(part))), rows+1
 		}
 	}
-	var b, body strings.Builder
+	var body strings.Builder
 	w, h := int(2*left+width*float64(longest)), top+height*rows+8
 	at, row := 0, 0
 	moments := []int{0}
@@ -94,31 +99,7 @@ func render(lines []string) string {
 				names, left, top+height*row-6, at, html.EscapeString(text))
 		}
 	}
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-label="A run of examples/quickstart">
-<style>
-text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #d6deeb; white-space: pre }
-.title { fill: #82aaff; font-weight: bold }
-.lost { fill: #ffcb6b }
-%s</style>
-<rect width="%d" height="%d" rx="8" fill="#0b1622"/>
-<circle cx="18" cy="14" r="5" fill="#ff5f57"/><circle cx="34" cy="14" r="5" fill="#febc2e"/><circle cx="50" cy="14" r="5" fill="#28c840"/>
-`, w, h, w, h, loop(moments), w, h)
-	return b.String() + body.String() + "</svg>\n"
-}
-
-// loop is the style of lines that appear at moments in milliseconds, stay until the last has stood for some seconds,
-// and begin again: a drawing has been loaded long before anybody sees it.
-func loop(moments []int) string {
-	moments = slices.Compact(slices.Sorted(slices.Values(moments)))
-	all := moments[len(moments)-1] + 6000
-	var b strings.Builder
-	fmt.Fprintf(&b, "text { animation: %dms step-end infinite }\n", all)
-	for _, at := range moments {
-		if at > 0 {
-			fmt.Fprintf(&b, "@keyframes at%d { 0%% { opacity: 0 } %.2f%% { opacity: 1 } }\n", at, 100*float64(at)/float64(all))
-		}
-	}
-	return b.String() + "@media (prefers-reduced-motion: reduce) { text { animation: none !important } }\n"
+	return recording.Begin(w, h, "A run of examples/quickstart", classes, moments) + body.String() + "</svg>\n"
 }
 
 // shape is what two runs have in common: whose lines there are, and how they begin.
