@@ -2,7 +2,10 @@ package documents
 
 import (
 	"encoding/json"
+	"encoding/xml"
+	"fmt"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -50,7 +53,19 @@ func TestBlocksFitTheirColumn(t *testing.T) {
 	}
 }
 
-// A block that a reader copies is whole: JSON, and lines for a shell. readme_test.go has the blocks of Go compiled.
+// elsewhere are the languages whose blocks other tests check, with the only page that they know; "" stands for all.
+var elsewhere = map[string]string{
+	"go":      "",                // readme_test.go compiles it
+	"java":    "",                // interop compiles it
+	"yaml":    "",                // cmd/rlock parses it
+	"mermaid": "",                // the site draws it
+	"text":    "",                // what a program writes
+	"sql":     "docs/fencing.md", // examples/fenced and adapters/fence run it
+	"lua":     "docs/fencing.md", // examples/fenced runs it
+}
+
+// A block that a reader copies is whole: JSON, XML, units of systemd, and lines for a shell. No block is in a language
+// that no test checks.
 func TestBlocksParse(t *testing.T) {
 	t.Parallel()
 	shell, err := exec.LookPath("sh")
@@ -59,22 +74,50 @@ func TestBlocksParse(t *testing.T) {
 	}
 	n := map[string]int{}
 	for _, page := range pages(t) {
-		for _, block := range regexp.MustCompile("(?ms)^```(json|sh)\n(.*?)^```").FindAllStringSubmatch(read(t, page), -1) {
+		for _, block := range regexp.MustCompile("(?ms)^```(\\w+)\\b[^\n]*\n(.*?)^```").FindAllStringSubmatch(read(t, page), -1) {
 			n[block[1]]++
-			if block[1] == "json" {
-				if !json.Valid([]byte(block[2])) {
-					t.Errorf("%s: this is not JSON:\n%s", page, block[2])
+			var err error
+			switch block[1] {
+			case "json":
+				err = json.Unmarshal([]byte(block[2]), new(any))
+			case "xml":
+				err = xml.Unmarshal([]byte(block[2]), new(struct{}))
+			case "ini":
+				err = unit(block[2])
+			case "sh":
+				cmd := exec.CommandContext(t.Context(), shell, "-n")
+				cmd.Stdin = strings.NewReader(block[2])
+				var out []byte
+				if out, err = cmd.CombinedOutput(); err != nil {
+					err = fmt.Errorf("%w: %s", err, out)
 				}
-				continue
+			default:
+				if only, ok := elsewhere[block[1]]; !ok || only != "" && only != filepath.ToSlash(page) {
+					err = fmt.Errorf("no test checks a block of %s there", block[1])
+				}
 			}
-			cmd := exec.CommandContext(t.Context(), shell, "-n")
-			cmd.Stdin = strings.NewReader(block[2])
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%s: %v: %s\n%s", page, err, out, block[2])
+			if err != nil {
+				t.Errorf("%s: %v\n%s", page, err, block[2])
 			}
 		}
 	}
-	if n["json"] < 2 || n["sh"] < 20 {
+	if n["json"] < 2 || n["xml"] < 1 || n["ini"] < 1 || n["sh"] < 20 {
 		t.Errorf("blocks that were found: %v", n)
 	}
+}
+
+// unit reports what is wrong with a unit of systemd: its lines are sections, and settings in them.
+func unit(text string) error {
+	section := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case line == "" || line[0] == '#':
+		case regexp.MustCompile(`^\[(Unit|Service|Install|Timer)\]$`).MatchString(line):
+			section = line
+		case section == "" || !regexp.MustCompile(`^[A-Z][A-Za-z]*=\S.*$`).MatchString(line) || strings.HasSuffix(line, " "):
+			return fmt.Errorf("no setting of a section: %q", line)
+		}
+	}
+	return nil
 }
