@@ -27,10 +27,11 @@ func ExampleNew() {
 	}, rlock.WithWait(5*time.Second))
 
 	switch {
-	case errors.Is(err, rlock.ErrNotAcquired): // held by shipping@web-3 (pid 4121)
-	case errors.Is(err, rlock.ErrUnreachable): // Redis does not answer
 	case errors.Is(err, rlock.ErrLeaseLost): // ship was interrupted
-	case err != nil: // ship failed, or the release was not confirmed
+	case errors.Is(err, rlock.ErrUnconfirmed): // shipped; the release is repeated
+	case errors.Is(err, rlock.ErrNotAcquired): // held by shipping@web-3 (pid 4121)
+	case errors.Is(err, rlock.ErrUnreachable): // not shipped: Redis does not answer
+	case err != nil: // ship failed, ctx ended, or Redis refused
 	}
 }
 

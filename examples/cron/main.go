@@ -96,10 +96,12 @@ func (i *instance) do(ctx context.Context, tick time.Time) {
 		return nil
 	})
 	switch at := tick.Format(time.TimeOnly); {
-	case errors.Is(err, rlock.ErrUnreachable), errors.Is(err, rlock.ErrRefused):
-		i.out.say("%s %-5s does not run it: %v", at, i.name, err) // unless it has run, and that could not be written
+	case errors.Is(err, rlock.ErrNotRun):
+		i.out.say("%s %-5s does not run it: %v", at, i.name, err)
+	case errors.Is(err, rlock.ErrUnconfirmed):
+		i.out.say("%s %-5s ran it, and Redis may not know: %v", at, i.name, err)
 	case errors.Is(err, rlock.ErrLeaseLost):
-		i.out.say("%s %-5s was too slow, and another may have run it: %v", at, i.name, err)
+		i.out.say("%s %-5s lost its lease while it ran it: %v", at, i.name, err)
 	case err != nil:
 		i.out.say("%s %-5s has failed: %v", at, i.name, err)
 	case run.Here:
