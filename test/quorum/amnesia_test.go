@@ -140,6 +140,7 @@ func TestRedLockDataLossWithinALease(t *testing.T) {
 func TestRedLockUnlockAfterALateVote(t *testing.T) {
 	t.Parallel()
 	n := startMasters(t)
+	began := time.Now()
 	n.warm(t)
 	for _, rdb := range n.plain {
 		do(t, rdb, "set", counterKey("stock"), 100) // equal: each vote of the first quorum counts
@@ -162,6 +163,7 @@ func TestRedLockUnlockAfterALateVote(t *testing.T) {
 		})
 	}
 	lease := locktest.MustLock(t, l)
+	slow := time.Since(began) // no answer has taken longer
 	n.plain[2].FlushAll(bg)
 	second := locktest.MustLock(t, other)
 	if second.Token() <= lease.Token() {
@@ -169,7 +171,7 @@ func TestRedLockUnlockAfterALateVote(t *testing.T) {
 	}
 	locktest.MustUnlock(t, second)
 	n.nothing(t, "stock", 2, 3, 4)
-	time.Sleep(time.Second) // so that it is not taken for the slowness of a busy machine
+	time.Sleep(max(time.Second, 3*slow)) // so that it is not taken for the slowness of a busy machine
 	let()
 	locktest.Eventually(t, "the late acquire has got a vote", func() bool { return n.votes(t, "stock", 3)[0] == lease.HoldID() })
 	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnconfirmed, nil, rlock.ErrUnreachable, rlock.ErrLeaseLost)

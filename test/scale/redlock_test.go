@@ -153,13 +153,14 @@ func TestRedLocksAreRenewedThroughOutages(t *testing.T) {
 	if lost > 0 {
 		t.Errorf("%d of %d holds were lost", lost, len(held))
 	}
-	// A few for each node: those that go-redis keeps in calls to one that hangs.
-	if most > goroutines+60 {
+	// A few for each node: those that go-redis keeps in calls to one that hangs, some 20 where the machine has time, and
+	// 110 where it has none, as each pipeline is overdue there. A goroutine for each hold would be 500 and more.
+	if most > goroutines+200 {
 		t.Errorf("%d goroutines with %d holds, then %d", goroutines, len(held), most)
 	}
 	// Some acquires are still on their way to the last nodes, and a renewal that finds no
-	// other on its way goes alone.
-	if alone > renewed/20 {
+	// other on its way goes alone: one of 25, and of 7 where the machine has no time.
+	if alone > renewed/4 {
 		t.Errorf("%d commands were sent alone", alone)
 	}
 	if renewed < int64(len(held)) {
