@@ -137,7 +137,7 @@ func (a *app) addGlobal(root *cobra.Command) {
 	f.StringArrayVar(&a.urls, "redis", nil, "`URL` of Redis; several, each a master of its own, make a RedLock (default $REDIS_URL)")
 	f.StringVar(&a.prefix, "prefix", "", "put before the name of each lock, as WithPrefix does")
 	f.StringVar(&a.label, "label", "", "who holds the lock, as shown to others (default: the command)")
-	f.Var((*seconds)(&a.lease), "lease", "how long Redis keeps the lock without renewal, in seconds or as 2m (default 30)")
+	f.Var((*seconds)(&a.lease), "lease", "how long Redis keeps the lock without renewal, in seconds or as 2m (default 30; 10m for acquire and renew)")
 	a.connectTimeout = defaultConnectTimeout
 	f.Var((*seconds)(&a.connectTimeout), "connect-timeout", "seconds to the first answer of Redis, 0 is without end; later outages are waited out")
 	f.BoolVar(&a.json, "json", false, "JSON, an object a line")

@@ -31,6 +31,9 @@ const (
 	// mostDirect is how many callers send at a time. With more the processors are busy, and hand-overs between goroutines
 	// cost little: with 8 of 8 there were a tenth fewer pairs a second than with 4, and 4 made no difference to 1.
 	mostDirect = 4
+	// crowdedFor is how long workers send after more were under way. If callers sent whenever few are, each of the others
+	// would wait for a processor that a caller has.
+	crowdedFor = 50 * time.Millisecond
 )
 
 // direct says how callers send copies themselves.

@@ -10,9 +10,9 @@ import (
 )
 
 // A sender sends the requests of one class to one server. While few are under way, each is sent at
-// once, as a command of its own, by a worker or, if the server is near, by its caller: see direct. Otherwise it waits, and a worker that has its answer takes what
-// waits as one pipeline: one write and one read for all of them. In it, a script for several does
-// what it can: see Script.Many.
+// once, as a command of its own, by a worker or, if the server is near, by its caller: see direct.
+// Otherwise it waits, and a worker that has its answer takes what waits as one pipeline: one write
+// and one read for all of them. In it, a script for several does what it can: see Script.Many.
 //
 // A server that is silent is met by one rule. What a worker has sent is overdue after a part of its
 // timeout: see patience. From then on the worker does not count, so nothing waits for it.
@@ -42,6 +42,7 @@ type sender struct {
 	heard     time.Time     // when the server answered a worker
 	away      distance      // how far away the server is
 	usual     time.Duration // how long it takes to answer, on average; 0: not known
+	crowded   time.Time     // when more were under way than callers send
 	fast      bool          // the last answer took less than nearby, and no copy without a worker was without one since
 	latest    time.Duration // how long a pipeline of a round took last
 	paced     bool          // a timer is going to call paceLocked
@@ -174,7 +175,7 @@ func (s *sender) put(j job, now time.Time, by way) (self *worker, begins bool) {
 	if s.busy < s.alone && s.passing == 0 && s.waitsLocked() == 0 {
 		w := s.workerLocked()
 		w.batch = append(w.batch, j)
-		if by.client == nil || !s.directLocked() {
+		if by.client == nil || !s.directLocked(now) {
 			s.beginLocked(w, now)
 			return nil, true
 		}
@@ -193,10 +194,13 @@ func (s *sender) put(j job, now time.Time, by way) (self *worker, begins bool) {
 	return nil, false
 }
 
-// directLocked reports whether the caller of one more request sends it: few are under way, and the server is near, as the
-// last answer was fast, and most before it.
-func (s *sender) directLocked() bool {
-	return s.busy <= mostDirect && s.fast && s.usual < nearby && s.overdue == 0
+// directLocked reports whether the caller of one more request sends it: few are under way, and were lately, and the server
+// is near, as the last answer was fast, and most before it.
+func (s *sender) directLocked(now time.Time) bool {
+	if s.busy > mostDirect {
+		s.crowded = now
+	}
+	return now.Sub(s.crowded) >= crowdedFor && s.fast && s.usual < nearby && s.overdue == 0
 }
 
 // waitsLocked is how many jobs wait.
