@@ -34,9 +34,7 @@ func near(t *testing.T) (*Deployment, *faultproxy.Proxy) {
 
 // stayNear takes the last answers for fast ones.
 func stayNear(d *Deployment) {
-	change(d, func(s *sender) {
-		s.heard, s.fast, s.usual, s.far, s.crowded = time.Now(), true, nearby/10, 0, time.Time{}
-	})
+	change(d, func(s *sender) { s.heard, s.fast, s.usual, s.far = time.Now(), true, nearby/10, 0 })
 }
 
 func change(d *Deployment, how func(s *sender)) {
@@ -86,7 +84,6 @@ func TestCallersAskAServerThatIsNearThemselves(t *testing.T) {
 		"after a slow answer":              func(s *sender) { s.fast = false },
 		"to a server that usually is slow": func(s *sender) { s.usual = nearby },
 		"while four others do":             func(s *sender) { s.busy += mostDirect },
-		"soon after four others did":       func(s *sender) { s.crowded = time.Now() },
 		"while another is without answer":  func(s *sender) { s.overdue++ },
 		"when a hook has come":             func(*sender) { d.direct.later.Store(true) },
 	} {
@@ -103,7 +100,6 @@ func TestCallersAskAServerThatIsNearThemselves(t *testing.T) {
 		d.direct.later.Store(false)
 	}
 	stayNear(d)
-	change(d, func(s *sender) { s.crowded = time.Now().Add(-crowdedFor) })
 	if ask(bg, time.Minute, nil) != 1 {
 		t.Error("a worker has sent the last")
 	}

@@ -42,7 +42,6 @@ type sender struct {
 	heard     time.Time     // when the server answered a worker
 	away      distance      // how far away the server is
 	usual     time.Duration // how long it takes to answer, on average; 0: not known
-	crowded   time.Time     // when more were under way than callers send
 	fast      bool          // the last answer took less than nearby, and no copy without a worker was without one since
 	latest    time.Duration // how long a pipeline of a round took last
 	paced     bool          // a timer is going to call paceLocked
@@ -175,7 +174,7 @@ func (s *sender) put(j job, now time.Time, by way) (self *worker, begins bool) {
 	if s.busy < s.alone && s.passing == 0 && s.waitsLocked() == 0 {
 		w := s.workerLocked()
 		w.batch = append(w.batch, j)
-		if by.client == nil || !s.directLocked(now) {
+		if by.client == nil || !s.directLocked() {
 			s.beginLocked(w, now)
 			return nil, true
 		}
@@ -194,13 +193,10 @@ func (s *sender) put(j job, now time.Time, by way) (self *worker, begins bool) {
 	return nil, false
 }
 
-// directLocked reports whether the caller of one more request sends it: few are under way, and were lately, and the server
-// is near, as the last answer was fast, and most before it.
-func (s *sender) directLocked(now time.Time) bool {
-	if s.busy > mostDirect {
-		s.crowded = now
-	}
-	return now.Sub(s.crowded) >= crowdedFor && s.fast && s.usual < nearby && s.overdue == 0
+// directLocked reports whether the caller of one more request sends it: few are under way, and the server is near, as the
+// last answer was fast, and most before it.
+func (s *sender) directLocked() bool {
+	return s.busy <= mostDirect && s.fast && s.usual < nearby && s.overdue == 0
 }
 
 // waitsLocked is how many jobs wait.
