@@ -461,9 +461,9 @@ func TestWatchDoesNotLookInAHotLoop(t *testing.T) {
 		}
 		looks, took := hook.N.Load(), time.Since(start)
 		// One each 10 ms, and those of the beginning; the first comes in two
-		// commands if the server does not know the script.
-		if most := int64(took/(10*time.Millisecond)) + 5; looks > most || looks < 10 {
-			t.Errorf("%d commands in %v while messages came, want at most %d", looks, took, most)
+		// commands if the server does not know the script. A busy machine has time for few.
+		if most := int64(took/(10*time.Millisecond)) + 5; looks > most || looks < 3 {
+			t.Errorf("%d commands in %v while messages came, want from 3 to %d", looks, took, most)
 		}
 		// And then it is quiet: pauses of 10 ms that double.
 		time.Sleep(time.Second)
