@@ -34,7 +34,7 @@ func (h *CountHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 }
 
 // ofLocks is how many of some commands are about locks. The introduction of a client is not: it comes
-// whenever there is time. Nor is that of a connection, which one more may need on a busy machine.
+// whenever there is time. Nor are HELLO and CLIENT of a new connection: a busy machine may need one more.
 func ofLocks(cmds ...redis.Cmder) (n int64) {
 	for _, cmd := range cmds {
 		if cmd.Name() == "hello" || cmd.Name() == "client" {
