@@ -164,7 +164,7 @@ func (p *Introduction) TakeBack(ctx context.Context) {
 	}
 	var all sync.WaitGroup
 	for _, at := range on {
-		p.takeBackFrom(ctx, at, p.Site.Wire, &all)
+		p.takeBackFrom(ctx, at, &all)
 	}
 	all.Wait()
 }
@@ -182,27 +182,23 @@ func (p *Introduction) leave(ctx context.Context, host *Guests, all *sync.WaitGr
 	p.others, p.hosts = slices.Delete(p.others, i, i+1), slices.Delete(p.hosts, i, i+1)
 	p.mu.Unlock()
 	if written {
-		p.takeBackFrom(ctx, at, host.On, all)
+		p.takeBackFrom(ctx, at, all)
 	}
 }
 
-// takeBackFrom deletes the key in one place. all waits for that, unless the server is known not to answer: then
-// it is asked once whether it does by now, in a goroutine that by waits for.
-func (p *Introduction) takeBackFrom(ctx context.Context, at *protocol.Place, by *wire.Deployment, all *sync.WaitGroup) {
-	if at.On.IsLost(protocol.GiveUpGrace) {
-		by.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, protocol.GiveUpGrace)
-			defer cancel()
-			if at.On.Reachable(ctx, protocol.GiveUpGrace, nil) == nil {
-				p.delete(ctx, at)
-			}
-		})
-		return
-	}
+// takeBackFrom deletes the key in one place; all waits for that. If it is not known that the server answers, a
+// PING tells; one that did not answer the last PING either has little time for it.
+func (p *Introduction) takeBackFrom(ctx context.Context, at *protocol.Place, all *sync.WaitGroup) {
 	all.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, takeBackWithin)
+		within := takeBackWithin
+		if at.On.IsDead(protocol.GiveUpGrace) {
+			within = protocol.GiveUpGrace
+		}
+		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
-		p.delete(ctx, at)
+		if at.On.Reachable(ctx, within, nil) == nil {
+			p.delete(ctx, at)
+		}
 	})
 }
 

@@ -187,6 +187,33 @@ func TestKeyOfAClientStaysWithWhatItLeavesHeld(t *testing.T) {
 	}
 }
 
+// Close takes the key away though it is not known whether the server answers, if it does. The answer to a
+// release is late, so the server is asked with a PING; Close ends the client between the two answers.
+func TestKeyGoesWhileTheServerIsInDoubt(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	rdb, proxy := b.Client(t), faultproxy.New(t, b.Addr)
+	c := locktest.NewClient(t, locktest.Dialer(proxy.Addr())(t, nil), rlock.WithUnlockTimeout(100*time.Millisecond))
+	lease := locktest.MustLock(t, c.NewLock("a"))
+	locktest.Eventually(t, "it is there", func() bool { return rdb.Exists(bg, clientKey("", c)).Val() == 1 })
+	proxy.Delay(func(cmd faultproxy.Command) time.Duration {
+		switch cmd.Name {
+		case "evalsha":
+			return 1300 * time.Millisecond // a clean-up waits for 1 s
+		case "ping":
+			return 500 * time.Millisecond
+		}
+		return 0
+	})
+	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnconfirmed, rlock.ErrUnreachable)
+	if err := c.Shutdown(bg); err != nil {
+		t.Error(err)
+	}
+	if rdb.Exists(bg, clientKey("", c)).Val() != 0 {
+		t.Error("the key is still there")
+	}
+}
+
 // refusals calls TryLock until the error names the process of the holder, and returns that error.
 func refusals(t *testing.T, l rlock.Locker) *rlock.Error {
 	t.Helper()
