@@ -102,9 +102,18 @@ func New(t testing.TB, upstream string) *Proxy {
 		t.Fatalf("faultproxy: %v", err)
 	}
 	p.addr = ln.Addr().String()
+	addrs.Store(p.addr, true)
 	p.serve(ln)
 	t.Cleanup(p.Close)
 	return p
+}
+
+var addrs sync.Map // of all proxies that there were
+
+// Is reports whether an address is that of a proxy.
+func Is(addr string) bool {
+	_, is := addrs.Load(addr)
+	return is
 }
 
 // Addr is the address for clients. It never changes.

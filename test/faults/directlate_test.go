@@ -26,8 +26,12 @@ func TestUnlocksWhoseFirstCopyIsLate(t *testing.T) {
 			var all []*rlock.Client
 			var leases []*rlock.Lease
 			for i := range clients {
-				// A worker would wait for half of that.
-				c := locktest.NewClient(t, locktest.Dialer(proxy.Addr())(t, nil), rlock.WithAnonymity(), rlock.WithUnlockTimeout(20*time.Second))
+				// A worker would wait for half of that. The clients of locktest leave all to workers.
+				c, err := rlock.New(locktest.Dialer(proxy.Addr())(t, nil), rlock.WithAnonymity(), rlock.WithUnlockTimeout(20*time.Second), rlock.WithWatchdogLease(locktest.Lease))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { locktest.Stop(c) })
 				all = append(all, c)
 				warm(t, c)
 				for _, l := range locksOf(c, fmt.Sprint("a", i, ":"), each) {
