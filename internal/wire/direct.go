@@ -18,14 +18,15 @@ import (
 // reads. So the timeout of such a copy is as short as a caller may have to wait after its context has ended. When it has
 // passed, the reply is lost, the connection with it, and the copy may have run or may run yet: the call goes on with its
 // second copy, by a worker. It is many times what such a server takes, and longer than a process that has a part of a
-// processor usually waits for its turn. If the context never ends, as that of each Unlock, it is longer still: an Unlock
-// whose reply is lost has to say ErrUnconfirmed. After a lost reply workers send, until one of them has a fast answer: a
+// processor usually waits for its turn. If the context never ends, as that of each Unlock, it is almost as long as a worker
+// waits: an Unlock whose reply is lost has to say ErrUnconfirmed. After a lost reply workers send, until one of them has a fast answer: a
 // server that stops costs at most mostDirect connections.
 
 const (
-	// heldUp is the timeout of a copy that its caller sends, and steadyWithin that of one whose context never ends.
+	// heldUp is the timeout of a copy that its caller sends, and steadyWithin that of one whose context never ends, at most.
+	// A worker would wait for half of the budget; a call that begins a moment late has less than that.
 	heldUp       = 75 * time.Millisecond
-	steadyWithin = 3 * time.Second / 2
+	steadyWithin = 1400 * time.Millisecond
 	// nearby is in how much time a server answers if it is near.
 	nearby = time.Millisecond
 	// mostDirect is how many callers send at a time. With more the processors are busy, and hand-overs between goroutines
@@ -38,6 +39,7 @@ const (
 type direct struct {
 	rdb    *redis.Client // nil: workers send, as to a cluster, whose nodes have hooks of their own
 	own    bool          // the timeouts of rdb are used as they are
+	steady time.Duration // the timeout of a copy whose context never ends
 	ways   atomic.Pointer[ways]
 	later  laterHooks   // of rdb
 	looked atomic.Bool  // a copy of a worker has looked for hooks that rdb had before, or does
@@ -54,8 +56,9 @@ type way struct {
 }
 
 // open says of which client the copies are sent. None is, until a worker's has met no hook: one that blocks would hold up
-// the caller.
-func (s *direct) open(rdb redis.UniversalClient) {
+// the caller. shortest is the shortest budget of a call.
+func (s *direct) open(rdb redis.UniversalClient, shortest time.Duration) {
+	s.steady = min(steadyWithin, shortest*7/15)
 	r, ok := rdb.(*redis.Client)
 	if !ok {
 		return
@@ -75,7 +78,7 @@ func (c *call) direct(now time.Time) (by way) {
 	if all == nil || c.d.limited || s.hooked() || c.r.Script == nil || c.r.Acked || c.r.NoResend {
 		return by
 	}
-	if by = all[0]; c.ctx.Done() == nil && c.patience >= steadyWithin {
+	if by = all[0]; c.ctx.Done() == nil {
 		by = all[1]
 	}
 	until, ends := c.ctx.Deadline()
@@ -132,12 +135,12 @@ func (s *direct) found(c *lookingCopy, answered bool) {
 		return
 	}
 	if s.own {
-		s.ways.Store(&ways{{s.rdb, heldUp}, {s.rdb, steadyWithin}})
+		s.ways.Store(&ways{{s.rdb, heldUp}, {s.rdb, s.steady}})
 		return
 	}
 	brief := s.rdb.WithTimeout(heldUp)
 	if m := brief.Options().MaintNotificationsConfig; m == nil || m.Mode == maintnotifications.ModeDisabled {
-		s.ways.Store(&ways{{brief, heldUp}, {s.rdb.WithTimeout(steadyWithin), steadyWithin}})
+		s.ways.Store(&ways{{brief, heldUp}, {s.rdb.WithTimeout(s.steady), s.steady}})
 	}
 }
 

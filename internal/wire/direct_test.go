@@ -240,7 +240,7 @@ func TestLateReplyToACaller(t *testing.T) {
 		ctx, cancel := context.WithCancel(bg)
 		within := heldUp
 		if steady {
-			ctx, within = bg, steadyWithin
+			ctx, within = bg, d.direct.steady
 		}
 		r := echoOf("none")
 		r.OneEffect = true // which the echo does not confirm: an earlier copy may have had it
@@ -427,7 +427,7 @@ func (processHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 // sent. Others go on.
 func TestHooksThatCallersMeet(t *testing.T) {
 	d, proxy := near(t)
-	d.direct.ways.Store(&ways{{d.rdb, heldUp}, {d.rdb, steadyWithin}})
+	d.direct.ways.Store(&ways{{d.rdb, heldUp}, {d.rdb, d.direct.steady}})
 	d.direct.rdb = nil
 	d.cfg.Panics.Report = func(string, error, string) {}
 	var does atomic.Pointer[func()]

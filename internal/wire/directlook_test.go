@@ -258,7 +258,7 @@ func TestCanceledDuringAHandshake(t *testing.T) {
 // A hook may end the goroutine of a caller again and again: no place is lost, also none of those that wait for it.
 func TestCallersThatAHookEnds(t *testing.T) {
 	d, _ := near(t)
-	d.direct.ways.Store(&ways{{d.rdb, heldUp}, {d.rdb, steadyWithin}})
+	d.direct.ways.Store(&ways{{d.rdb, heldUp}, {d.rdb, heldUp}})
 	d.direct.rdb = nil
 	d.rdb.(*redis.Client).AddHook(processHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if args := cmd.Args(); args[len(args)-1] == "end" {
