@@ -97,7 +97,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 		a.chain = chainFrom(ctx)
 	}
 	for {
-		h := holdOf(a.chain.find(l, l.side))
+		h := a.chain.find(l, l.side)
 		if h == nil {
 			break
 		}
@@ -119,7 +119,7 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 			return nil, a.error(a.interrupted(caller, err))
 		}
 		defer ops.Give()
-		if h := holdOf(a.owned.held(l.side)); h != nil {
+		if h := a.owned.held(l.side); h != nil {
 			if lease, err := l.enterAgain(ctx, caller, a, h); lease != nil || err != nil {
 				return lease, err
 			}
@@ -472,7 +472,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 // hold has the same id. A reader that asks to write would wait for itself.
 func (a *attempt) checkOtherSide() error {
 	l := a.core
-	h := holdOf(a.chain.held(l, l.side.Other()))
+	h := a.chain.held(l, l.side.Other())
 	if h == nil {
 		return nil
 	}

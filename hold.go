@@ -27,6 +27,7 @@ type hold struct {
 	observed *observed   // the acquire that began it; nil: there is no Observer
 	own      oplock.Lock // see ops
 	number   int64       // see id
+	twin     *hold       // another of this number: see watchdog, whose mutex guards it
 	token    int64
 
 	guard                    // of the rest
@@ -54,19 +55,12 @@ func (h *hold) holdID() string         { return h.id() }
 func (h *hold) fence() int64           { return h.token }
 func (h *hold) chain(up *chain) *chain { return up.with(h) }
 func (h *hold) memberLeases() []*Lease { return nil }
-func (h *hold) of() *core              { return h.core }
 
 func (h *hold) byOwner() *owner {
 	if h.owned == nil {
 		return nil
 	}
 	return h.owned.owner
-}
-
-// holdOf is the hold that a chain or an owner has found; nil: none.
-func holdOf(e entered) *hold {
-	h, _ := e.(*hold)
-	return h
 }
 
 // deadlineLocked is when the leases end if nothing prolongs them.
@@ -80,8 +74,6 @@ func (h *hold) deadlineLocked() time.Time {
 
 // id is the id of the hold in Redis. It is made anew each time, so that a held lock has only its number in memory.
 func (h *hold) id() string { return h.core.c.holdID(h.number) }
-
-func (h *hold) key() holdKey { return holdKey{h.core.id(), h.core.side, h.number} }
 
 func (h *hold) error(err error) error {
 	return &Error{Lock: h.core.name(), HoldID: h.id(), Err: err}
@@ -179,7 +171,7 @@ func (h *hold) serve(since clock.Instant, renewed bool) *Lease {
 	at := h.nextLocked()
 	h.unlock()
 	h.Task = h
-	h.core.c.watchdog.watch(&h.Entry, at)
+	h.core.c.watchdog.watch(h, at)
 	h.owned.set(h)
 	h.core.c.presence.Use()
 	if renewed {
@@ -408,7 +400,7 @@ func (h *hold) endLocked(s state, cause error) {
 	for l := h.leases; l != nil; l = l.next {
 		l.endLocked(cause)
 	}
-	h.core.c.watchdog.forget(&h.Entry)
+	h.core.c.watchdog.forget(h)
 	if h.rare != nil {
 		for _, e := range h.extras {
 			e.overLocked()

@@ -62,7 +62,7 @@ func (l *core) stateOf(p *protocol.State) State {
 	case s.held(protocol.Exclusive):
 		s.Mode = ModeExclusive
 		if s.Token == 0 {
-			s.Token = l.c.watchdog.tokenOf(holdKey{l.id(), protocol.Exclusive, l.c.numberOf(s.Holders[0].HoldID)})
+			s.Token = l.c.watchdog.tokenOf(l.id(), protocol.Exclusive, l.c.numberOf(s.Holders[0].HoldID))
 		}
 	case s.held(protocol.Shared):
 		s.Mode, s.Token = ModeShared, 0
@@ -78,7 +78,7 @@ func (l Inspection) HoldCount(ctx context.Context) (int, error) {
 	if err := l.check(ctx); err != nil {
 		return 0, err
 	}
-	h := holdOf(chainFrom(ctx).held(l.core, l.side))
+	h := chainFrom(ctx).held(l.core, l.side)
 	if h == nil {
 		return 0, nil
 	}

@@ -18,16 +18,9 @@ import (
 // A chain is never changed, so that goroutines that share its end do not see each
 // other's holds.
 type chain struct {
-	hold  entered // nil: this is the end, which is the owner's
-	up    *chain  // of the context that the lease's was made from
-	owner *owner  // at the end; nil: none
-}
-
-// entered is a hold, as far as an owner needs to know it.
-type entered interface {
-	of() *core
-	byOwner() *owner // of WithOwner; nil: it has none
-	entered() bool   // a lease of it is not unlocked
+	hold  *hold  // nil: this is the end, which is the owner's
+	up    *chain // of the context that the lease's was made from
+	owner *owner // at the end; nil: none
 }
 
 // descent is a context that descends from leases, or was cut off from them.
@@ -82,7 +75,7 @@ func WithoutOwner(ctx context.Context) context.Context { return (*chain)(nil).in
 
 // with is the chain with one more hold. It leaves out a hold of the chain's owner, which
 // is found there, and holds whose leases are all unlocked.
-func (ch *chain) with(h entered) *chain {
+func (ch *chain) with(h *hold) *chain {
 	for ch != nil && ch.hold != nil && !ch.hold.entered() {
 		ch = ch.up
 	}
@@ -94,9 +87,9 @@ func (ch *chain) with(h entered) *chain {
 }
 
 // find returns the innermost hold of a side of a lock, without those of the owner.
-func (ch *chain) find(l *core, side protocol.Side) entered {
+func (ch *chain) find(l *core, side protocol.Side) *hold {
 	for ; ch != nil && ch.hold != nil; ch = ch.up {
-		if of := ch.hold.of(); of.c == l.c && of.side == side && of.id() == l.id() && ch.hold.entered() {
+		if of := ch.hold.core; of.c == l.c && of.side == side && of.id() == l.id() && ch.hold.entered() {
 			return ch.hold
 		}
 	}
@@ -104,7 +97,7 @@ func (ch *chain) find(l *core, side protocol.Side) entered {
 }
 
 // held is find that includes the holds of the owner.
-func (ch *chain) held(l *core, side protocol.Side) entered {
+func (ch *chain) held(l *core, side protocol.Side) *hold {
 	if h := ch.find(l, side); h != nil {
 		return h
 	}
@@ -158,7 +151,7 @@ type owned struct {
 	key      ownedKey
 	ops      oplock.Lock // for all operations of the owner at the lock, the first entry included
 	users    int         // guarded by owner.mu: operations under way
-	holds    [2]entered  // guarded by owner.mu: by side; changed with ops taken only
+	holds    [2]*hold    // guarded by owner.mu: by side; changed with ops taken only
 	snapshot snapshot    // guarded by owner.mu: by the latest look
 }
 
@@ -189,12 +182,12 @@ func (o *owned) doneUsing() {
 
 // dropLocked forgets a lock that the owner has left.
 func (o *owned) dropLocked() {
-	if o.users == 0 && o.holds == [2]entered{} {
+	if o.users == 0 && o.holds == [2]*hold{} {
 		delete(o.owner.locks, o.key)
 	}
 }
 
-func (o *owned) held(side protocol.Side) entered {
+func (o *owned) held(side protocol.Side) *hold {
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
 	return o.holds[side]
@@ -221,24 +214,24 @@ func (o *owned) lastSnapshot() snapshot {
 }
 
 // set records a hold. A hold without an owner needs no record.
-func (o *owned) set(h entered) {
+func (o *owned) set(h *hold) {
 	if o == nil {
 		return
 	}
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
-	o.holds[h.of().side] = h
+	o.holds[h.core.side] = h
 }
 
 // clear records that all leases of a hold are unlocked. An Unlock that could not wait
 // any longer for other operations may find a newer hold there, or none.
-func (o *owned) clear(h entered) {
+func (o *owned) clear(h *hold) {
 	if o == nil {
 		return
 	}
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
-	if on := h.of().side; o.holds[on] == h {
+	if on := h.core.side; o.holds[on] == h {
 		o.holds[on] = nil
 		o.dropLocked()
 	}

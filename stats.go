@@ -30,7 +30,7 @@ func (c *Client) Stats() Stats {
 		return Stats{}
 	}
 	return Stats{
-		Holds:          c.watchdog.count(),
+		Holds:          c.watchdog.held(),
 		CleanUps:       c.cleanups.Count(),
 		Waiters:        c.lines.Count(),
 		Renewals:       c.totals.renewals.Load(),
@@ -46,8 +46,8 @@ func (c *Client) Held() []*Lease {
 		return nil
 	}
 	var all []*Lease
-	for _, w := range c.watchdog.all() {
-		all = w.(*hold).openTo(all)
+	for _, h := range c.watchdog.all() {
+		all = h.openTo(all)
 	}
 	slices.SortFunc(all, func(a, b *Lease) int {
 		return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.HoldID(), b.HoldID()), cmp.Compare(a.Name(), b.Name()))
@@ -74,8 +74,7 @@ func (h *hold) openTo(all []*Lease) []*Lease {
 // longer, of which one third is how often they are renewed; when the first of these is lost; and why
 // its renewal has failed, if that is known.
 func (c *Client) lateRenewals() (late int, first time.Duration, why error) {
-	for _, w := range c.watchdog.all() {
-		h := w.(*hold)
+	for _, h := range c.watchdog.all() {
 		h.lock()
 		now := c.now()
 		h.checkLocked(now)

@@ -20,12 +20,11 @@ import (
 type watchdog struct {
 	*timers.Timers
 	events *events
-	hash   func(holdKey) uint64
 
-	mu      sync.Mutex                 // guards the rest
-	holds   map[uint64]*timers.Entry   // by hash
-	twins   map[uint64][]*timers.Entry // others of the same hash, if ever there are
-	most    int                        // holds that there were
+	mu      sync.Mutex      // guards the rest
+	holds   map[int64]*hold // by number; hold.twin has the others of that number
+	count   int             // of all holds
+	most    int             // numbers that there were
 	failing failing
 
 	losses losses
@@ -35,7 +34,7 @@ type watchdog struct {
 const spareHolds = 1000
 
 func newWatchdog(env *seam.Env, t clock.Timeline, d *wire.Deployment, events *events, lease time.Duration) *watchdog {
-	w := &watchdog{events: events, hash: hash, failing: failing{lease: lease}}
+	w := &watchdog{events: events, failing: failing{lease: lease}}
 	w.Timers = timers.New(timers.Config{
 		Env: env, Timeline: t, Wire: d, Slack: min(lease/60, 100*time.Millisecond), Answered: w.renewed,
 	})
@@ -44,74 +43,37 @@ func newWatchdog(env *seam.Env, t clock.Timeline, d *wire.Deployment, events *ev
 	return w
 }
 
-// watched is what the watchdog knows of a hold.
-type watched interface {
-	timers.Task
-	key() holdKey
-	lockName() string
-	fence() int64
-	askNow() // asks Redis about it, as a renewal does, and waits for the answer
-}
-
-func of(e *timers.Entry) watched { return e.Task.(watched) }
-
-// holdKey identifies a hold of a client. The members of a MultiLock can have one number, and so can a writer and the
-// reader under it.
-type holdKey struct {
-	lock   protocol.LockID
-	side   protocol.Side
-	number int64
-}
-
-// hash is what the watchdog knows a hold by: there are very many, and the key is large. Few holds have the number of
-// another one, and the name of their lock ends in another way.
-func hash(k holdKey) uint64 {
-	n := uint64(k.number)*2 + uint64(k.side)
-	for i := max(0, len(k.lock.Name)-8); i < len(k.lock.Name); i++ {
-		n = n*0x9e3779b97f4a7c15 + uint64(k.lock.Name[i])
-	}
-	return n
-}
-
 // watch begins to look after a hold, which is due at a time.
-func (w *watchdog) watch(e *timers.Entry, at clock.Instant) {
-	n := w.hash(of(e).key())
+func (w *watchdog) watch(h *hold, at clock.Instant) {
 	w.mu.Lock()
 	if w.holds == nil {
-		w.holds, w.twins = map[uint64]*timers.Entry{}, map[uint64][]*timers.Entry{}
+		w.holds = map[int64]*hold{}
 	}
-	if w.holds[n] == nil {
-		w.holds[n] = e
-	} else {
-		w.twins[n] = append(w.twins[n], e)
-	}
+	h.twin, w.holds[h.number] = w.holds[h.number], h
+	w.count++
 	w.mu.Unlock()
-	w.Add(e, at)
+	w.Add(&h.Entry, at)
 }
 
-// forget is called when a hold has ended.
-func (w *watchdog) forget(e *timers.Entry) {
-	w.Remove(e)
-	n := w.hash(of(e).key())
+// forget is called when a hold has ended, perhaps before it is watched.
+func (w *watchdog) forget(h *hold) {
+	w.Remove(&h.Entry)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.most = max(w.most, len(w.holds))
-	twins := w.twins[n]
-	switch {
-	case len(twins) == 0:
-		if w.holds[n] == e {
-			delete(w.holds, n)
+	first := w.holds[h.number]
+	for at := &first; *at != nil; at = &(*at).twin {
+		if *at == h {
+			*at, h.twin = h.twin, nil
+			w.count--
+			break
 		}
-	case w.holds[n] == e:
-		w.holds[n], twins = twins[0], twins[1:]
-		w.twins[n] = twins
-	default:
-		twins = slices.DeleteFunc(twins, func(other *timers.Entry) bool { return other == e })
-		w.twins[n] = twins
 	}
-	if len(twins) == 0 {
-		delete(w.twins, n)
+	if first != nil {
+		w.holds[h.number] = first
+		return
 	}
+	delete(w.holds, h.number)
 	if len(w.holds) > 0 {
 		return
 	}
@@ -122,40 +84,32 @@ func (w *watchdog) forget(e *timers.Entry) {
 }
 
 // all returns the holds, in no order.
-func (w *watchdog) all() []watched {
+func (w *watchdog) all() []*hold {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := make([]watched, 0, len(w.holds))
-	for n, e := range w.holds {
-		all = append(all, of(e))
-		for _, twin := range w.twins[n] {
-			all = append(all, of(twin))
+	all := make([]*hold, 0, w.count)
+	for _, h := range w.holds {
+		for ; h != nil; h = h.twin {
+			all = append(all, h)
 		}
 	}
 	return all
 }
 
-func (w *watchdog) count() int {
+// held is how many holds there are.
+func (w *watchdog) held() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := len(w.holds)
-	for _, twins := range w.twins {
-		n += len(twins)
-	}
-	return n
+	return w.count
 }
 
 // tokenOf is the fencing token of a hold of this client, or 0.
-func (w *watchdog) tokenOf(k holdKey) int64 {
+func (w *watchdog) tokenOf(lock protocol.LockID, side protocol.Side, number int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := w.hash(k)
-	if e := w.holds[n]; e != nil && of(e).key() == k {
-		return of(e).fence()
-	}
-	for _, e := range w.twins[n] {
-		if of(e).key() == k {
-			return of(e).fence()
+	for h := w.holds[number]; h != nil; h = h.twin {
+		if h.core.side == side && h.core.id() == lock {
+			return h.token
 		}
 	}
 	return 0
@@ -164,14 +118,9 @@ func (w *watchdog) tokenOf(k holdKey) int64 {
 // check asks Redis about the client's holds of a lock, as a renewal would; see
 // seam.Env.
 func (w *watchdog) check(lock string) {
-	var held []watched
-	for _, h := range w.all() {
-		if h.lockName() == lock {
-			held = append(held, h)
-		}
-	}
+	held := slices.DeleteFunc(w.all(), func(h *hold) bool { return h.core.name() != lock })
 	// A simulation must be repeatable.
-	slices.SortFunc(held, func(a, b watched) int { return cmp.Compare(a.key().number, b.key().number) })
+	slices.SortFunc(held, func(a, b *hold) int { return cmp.Compare(a.number, b.number) })
 	for _, h := range held {
 		h.askNow()
 	}

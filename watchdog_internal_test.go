@@ -3,7 +3,9 @@ package rlock
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,43 +36,44 @@ func standIn(c *Client, l *core, n int, at clock.Instant) *hold {
 	h := &hold{core: l, number: int64(n), token: int64(n)}
 	h.deadline = c.now().Add(time.Hour)
 	h.Task = h
-	c.watchdog.watch(&h.Entry, at)
+	c.watchdog.watch(h, at)
 	return h
 }
 
-// The token of a hold is known until it ends; then no room is kept for very many. It does not matter if several have
-// one hash.
+// The token of a hold is known until it ends; then no room is kept for very many. Holds of several locks, and of both
+// sides of one, may have one number.
 func TestWatchdogKnowsItsHolds(t *testing.T) {
-	for name, hash := range map[string]func(holdKey) uint64{"hashed": hash, "few": func(k holdKey) uint64 { return hash(k) % 500 }, "one": func(holdKey) uint64 { return 1 }} {
-		t.Run(name, func(t *testing.T) { watchdogKnows(t, hash) })
-	}
-}
-
-func watchdogKnows(t *testing.T, hash func(holdKey) uint64) {
-	c := unserved(t)
-	defer c.watchdog.Close()
-	c.watchdog.hash = hash
-	l := c.NewLock("a").core
-	var all []*hold
-	for i := range 2 * spareHolds {
-		all = append(all, standIn(c, l, i+1, c.now().Add(seam.FarAway)))
-	}
-	for _, h := range all {
-		if got := c.watchdog.tokenOf(h.key()); got != h.token {
-			t.Fatalf("token %d, want %d", got, h.token)
-		}
-	}
-	if n := len(c.watchdog.all()); n != len(all) || c.watchdog.count() != n {
-		t.Errorf("%d holds are listed and %d counted, want %d", n, c.watchdog.count(), len(all))
-	}
-	for _, h := range all {
-		c.watchdog.forget(&h.Entry)
-		if got := c.watchdog.tokenOf(h.key()); got != 0 {
-			t.Fatalf("token %d of a hold that has ended", got)
-		}
-	}
-	if len(c.watchdog.twins) > 0 || len(c.watchdog.holds) > 0 || c.watchdog.most > spareHolds {
-		t.Error("room for holds that have ended is kept")
+	for name, most := range map[string]int{"a number each": 2 * spareHolds, "few numbers": 500, "one number": 1} {
+		t.Run(name, func(t *testing.T) {
+			c := unserved(t)
+			defer c.watchdog.Close()
+			token := func(h *hold) int64 { return c.watchdog.tokenOf(h.core.id(), h.core.side, h.number) }
+			var all []*hold
+			for i := range 2 * spareHolds {
+				h := standIn(c, c.NewLock(fmt.Sprint("lock ", i/most)).core, i%most, c.now().Add(seam.FarAway))
+				h.token = int64(i + 1)
+				all = append(all, h)
+			}
+			for _, h := range all {
+				if got := token(h); got != h.token {
+					t.Fatalf("token %d, want %d", got, h.token)
+				}
+			}
+			if got, n := c.watchdog.all(), c.watchdog.held(); len(got) != len(all) || n != len(all) {
+				t.Errorf("%d holds are listed and %d counted, want %d", len(got), n, len(all))
+			}
+			rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+			for _, h := range all {
+				c.watchdog.forget(h)
+				c.watchdog.forget(h)
+				if got := token(h); got != 0 {
+					t.Fatalf("token %d of a hold that has ended", got)
+				}
+			}
+			if w := c.watchdog; w.held() != 0 || len(w.holds) > 0 || w.most > spareHolds {
+				t.Error("room for holds that have ended is kept")
+			}
+		})
 	}
 }
 
