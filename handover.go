@@ -55,11 +55,12 @@ func (d *unlocking) handOver() bool {
 		return false
 	}
 	h.lock()
+	r := h.rareState()
 	p := &handOver{
 		batch: d.batch, number: h.number, lateCopies: h.lateCopies,
-		deadline: h.deadline, expires: h.expires, renewAt: h.renewAt, requestedEnd: h.requestedEnd, inRow: h.inRow,
+		deadline: h.deadline, expires: h.expires, renewAt: h.renewAt, requestedEnd: r.requestedEnd, inRow: r.inRow,
 	}
-	ready := h.attempts == 0 && !h.miscounted    // no renewal is under way, and the count in Redis is 1
+	ready := h.attempts == 0 && !r.miscounted    // no renewal is under way, and the count in Redis is 1
 	ready = ready && !h.releaseRequestedLocked() // a client that asked for the lock comes first
 	h.unlock()
 	now := c.now()

@@ -39,10 +39,10 @@ type hold struct {
 	renewed    int32         // how many of them the watchdog renews
 	attempts   int32         // renewals since the last that was confirmed
 	state      state
-	lent       bool // its id is also that of a hold of the other side
-	lateCopies bool // a copy of the acquire may still arrive
-	closing    bool // the client shuts down: the leases have ended with ErrClosed
-	*rare           // nil: none of it was needed yet; see rareLocked
+	lent       bool  // its id is also that of a hold of the other side
+	lateCopies bool  // a copy of the acquire may still arrive
+	closing    bool  // the client shuts down: the leases have ended with ErrClosed
+	rare       *rare // nil: none of it was needed yet; see rareLocked
 
 	first Lease // most holds have no other
 }
@@ -99,15 +99,15 @@ type rare struct {
 	failure      error         // of the latest renewal since the last that was confirmed
 	requestedEnd clock.Instant // when the latest requested lease may run out, answered or not
 
-	extras     []extra
-	batch      *batch   // to hand the hold over inside the client; nil: it is released
-	inRow      int      // how many releases in a row have granted the lock, with the one that granted this hold
-	revocation extra    // listens for requests to release the lock: see revocation.go; nil: nothing does
-	guarded    *guarded // nil: no fixed lease needs it
-	miscounted bool     // a re-entry or a partial release was not confirmed
-	doubted    bool     // the latest renewal could not tell whether the lock was lost before
+	batch      *batch              // to hand the hold over inside the client; nil: it is released
+	inRow      int                 // how many releases in a row have granted the lock, with the one that granted this hold
+	revocation *revocationListener // nil: the holder listens for no requests to release the lock
+	guarded    *guarded            // nil: no fixed lease needs it
+	miscounted bool                // a re-entry or a partial release was not confirmed
+	doubted    bool                // the latest renewal could not tell whether the lock was lost before
 }
 
+// rareLocked is the rare state, to be changed.
 func (h *hold) rareLocked() *rare {
 	if h.rare == nil {
 		h.rare = &rare{}
@@ -115,19 +115,19 @@ func (h *hold) rareLocked() *rare {
 	return h.rare
 }
 
+// rareState is a copy of the rare state.
+func (h *hold) rareState() (r rare) {
+	if h.rare != nil {
+		r = *h.rare
+	}
+	return r
+}
+
 func (h *hold) causeLocked() error {
 	if h.state == releasing {
 		return ErrUnlocked
 	}
-	return h.cause
-}
-
-// failureLocked is the error of the latest renewal since the last that was confirmed.
-func (h *hold) failureLocked() error {
-	if h.rare == nil {
-		return nil
-	}
-	return h.failure
+	return h.rareState().cause
 }
 
 type state uint8
@@ -147,7 +147,7 @@ func (h *hold) ops() *oplock.Lock {
 	return &h.own
 }
 
-func (h *hold) handsOver() bool { return h.rare != nil && h.batch != nil }
+func (h *hold) handsOver() bool { return h.rareState().batch != nil }
 
 // begin puts a new hold into service, which was granted at since. Its lease counts from when the request was sent.
 func (h *hold) begin(sent, since clock.Instant, a acquireConfig) *Lease {
@@ -213,7 +213,7 @@ func (h *hold) confirmLocked(sent clock.Instant, lease time.Duration) {
 	h.renewAt = sent.Add(h.core.c.cfg.watchdogLease / 3)
 	h.attempts = 0
 	if h.rare != nil {
-		h.failure = nil
+		h.rare.failure = nil
 	}
 	h.guardLocked(lease)
 }
@@ -321,7 +321,7 @@ func (h *hold) checkLocked(now clock.Instant) {
 	cause := ErrExpired
 	if h.renewed > 0 && h.attempts > 0 {
 		cause = ErrUnreachable
-		if err := h.failureLocked(); noAnswer(err) {
+		if err := h.rareState().failure; noAnswer(err) {
 			cause = err
 		} else if err != nil {
 			cause = wire.Failure(err)
@@ -383,12 +383,7 @@ func mayBeLeft(cause error) bool {
 // untilLocked is until when a clean-up of the hold is repeated: then each lease that was requested
 // has run out, and no late copy of a request can arrive any more.
 func (h *hold) untilLocked() clock.Instant {
-	until := h.core.c.now()
-	until = max(until, h.expires)
-	if h.rare != nil {
-		until = max(until, h.requestedEnd)
-	}
-	return until.Add(protocol.TombstoneTTL)
+	return max(h.core.c.now(), h.expires, h.rareState().requestedEnd).Add(protocol.TombstoneTTL)
 }
 
 // endLocked ends the leases and leaves the watchdog.
@@ -401,10 +396,8 @@ func (h *hold) endLocked(s state, cause error) {
 		l.endLocked(cause)
 	}
 	h.core.c.watchdog.forget(h)
-	if h.rare != nil {
-		for _, e := range h.extras {
-			e.overLocked()
-		}
+	if e := h.rareState().revocation; e != nil {
+		e.overLocked()
 	}
 	if s == over {
 		h.core.c.lines.Wake(h.core.id())

@@ -15,80 +15,12 @@ import (
 
 var _ timers.Task = (*hold)(nil)
 
-// extra is what a few holds need of the watchdog beside renewals: a holder listens for requests to release
-// (revocation.go), a fixed lease is guarded (below). The guard of the hold guards
-// it.
-type extra interface {
-	// nextLocked is when the watchdog has to send something for it; zero: there is nothing to send.
-	nextLocked() clock.Instant
-	// dueLocked returns what to send for it.
-	dueLocked(now clock.Instant) protocol.Task
-	// answeredLocked is called with the answer. It reports whether the hold is gone.
-	answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool)
-	// overLocked is called when the hold has ended.
-	overLocked()
-}
-
-// addLocked gives the hold an extra. The Kind of a task is the place of its extra in the list, from 1; that of a
-// renewal is 0.
-func (s *rare) addLocked(e extra) { s.extras = append(s.extras, e) }
-
-// periodic is what extras have in common: the watchdog asks Redis about the hold again and again, and at once when
-// there may have been a message.
-type periodic struct {
-	h     *hold
-	next  clock.Instant // when it asks
-	found bool          // what it listens for has happened
-	end   func()        // ends the subscription; nil: there is none
-}
-
-// listensLocked reports whether it is not over.
-func (e *periodic) listensLocked() bool { return !e.found && e.h.state == held }
-
-func (e *periodic) nextLocked() clock.Instant {
-	if !e.listensLocked() {
-		return 0
-	}
-	return e.next
-}
-
-// answeredLocked is for a request whether the hold is there.
-func (e *periodic) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool) {
-	if r.Err != nil || r.TooFew != nil {
-		e.next = min(e.next, now.Add(e.h.core.retryAfter()))
-		return false
-	}
-	return r.Outcome != protocol.Done
-}
-
-// keepSubscription notes how the subscription is ended, or ends it, if it is not needed any more.
-func (e *periodic) keepSubscription(end func()) {
-	e.h.lock()
-	if e.listensLocked() {
-		e.end, end = end, nil
-	}
-	e.h.unlock()
-	if end != nil {
-		end()
-	}
-}
-
-// askSoon has the watchdog ask Redis at once.
-func (e *periodic) askSoon() {
-	e.h.lock()
-	defer e.h.unlock()
-	if e.listensLocked() {
-		e.next = e.h.core.c.now()
-		e.h.core.c.watchdog.Hurry(&e.h.Entry)
-	}
-}
-
-func (e *periodic) overLocked() {
-	if e.end != nil {
-		e.end()
-		e.end = nil
-	}
-}
+// What a hold asks Redis in time, as timers.Do has it.
+const (
+	renews   uint8 = iota // renew the lease of the hold
+	restores              // restore the leases of other holds of the lock: see guarded
+	isAsked               // look for a request to release: see revocation.go
+)
 
 // nextLocked is when the watchdog must look at the hold again.
 func (h *hold) nextLocked() clock.Instant {
@@ -101,14 +33,22 @@ func (h *hold) nextLocked() clock.Instant {
 			next = m
 		}
 	}
-	if h.rare != nil {
-		for _, e := range h.extras {
-			if at := e.nextLocked(); !at.IsZero() && at.Before(next) {
-				next = at
-			}
-		}
+	r := h.rareState()
+	if r.guarded != nil {
+		next = sooner(next, r.guarded.nextLocked())
+	}
+	if r.revocation != nil {
+		next = sooner(next, r.revocation.nextLocked())
 	}
 	return next
+}
+
+// sooner is the earlier of two times; a zero at is none.
+func sooner(next, at clock.Instant) clock.Instant {
+	if at.IsZero() {
+		return next
+	}
+	return min(next, at)
 }
 
 // Due implements timers.Task.
@@ -119,8 +59,10 @@ func (h *hold) Due(now clock.Instant, slack time.Duration) (do timers.Do, next c
 	if h.state != held {
 		return timers.Do{}, 0
 	}
-	if h.renewed > 0 && !h.renewAt.After(now.Add(slack)) {
-		do.Task = h.core.proto.Renew(h.id(), h.core.c.cfg.watchdogLease)
+	r, soon := h.rareState(), now.Add(slack)
+	switch {
+	case h.renewed > 0 && !h.renewAt.After(soon):
+		do = timers.Do{Task: h.core.proto.Renew(h.id(), h.core.c.cfg.watchdogLease), Kind: renews}
 		if h.attempts > 0 {
 			// No answer yet to the last one, which may hang for as long as
 			// go-redis waits: perhaps another node has the slot by now.
@@ -128,21 +70,20 @@ func (h *hold) Due(now clock.Instant, slack time.Duration) (do timers.Do, next c
 		}
 		h.attempts++
 		h.renewAt = now.Add(h.core.retryAfter()) // if no answer comes
-	} else if h.rare != nil {
-		for i, e := range h.extras {
-			if at := e.nextLocked(); !at.IsZero() && !at.After(now.Add(slack)) {
-				do = timers.Do{Task: e.dueLocked(now), Kind: uint8(i + 1)}
-				break
-			}
-		}
+	case r.guarded != nil && isDue(r.guarded.nextLocked(), soon):
+		do = timers.Do{Task: r.guarded.dueLocked(now), Kind: restores}
+	case r.revocation != nil && isDue(r.revocation.nextLocked(), soon):
+		do = timers.Do{Task: r.revocation.dueLocked(now), Kind: isAsked}
 	}
 	return do, h.nextLocked()
 }
 
+// isDue reports whether a time is set, and not after now.
+func isDue(at, now clock.Instant) bool { return !at.IsZero() && !at.After(now) }
+
 // Answered implements timers.Task.
 func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
-	renews := did.Kind == 0
-	if renews && r.OfQuorum { // for other holds, watchdog.renewed counts each pipeline
+	if did.Kind == renews && r.OfQuorum { // for other holds, watchdog.renewed counts each pipeline
 		h.core.c.watchdog.renewals(h.core.family, nil, r.Err == nil, r.Err)
 	}
 	h.lock()
@@ -152,11 +93,12 @@ func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[pro
 	if h.state != held {
 		return 0 // a release came first, and the answer may be its effect
 	}
-	if !renews {
-		if h.extras[did.Kind-1].answeredLocked(now, r) {
-			h.loseLocked(now, absence(r.Outcome))
-			return 0
-		}
+	switch did.Kind {
+	case restores:
+		h.rare.guarded.answeredLocked(now, r)
+		return h.nextLocked()
+	case isAsked:
+		h.rare.revocation.answeredLocked(now, r)
 		return h.nextLocked()
 	}
 	err := r.Err
@@ -184,21 +126,24 @@ func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[pro
 // renews one hold of a shared lock, it cuts the TTL of the lock to its watchdog timeout:
 // the longer leases of others would end with it if it died then. The watchdog restores
 // them each third of a watchdog lease, assuming that Redisson's is as long.
-type guarded struct{ periodic }
+type guarded struct {
+	h    *hold
+	next clock.Instant // when the watchdog restores them
+}
 
 // guardLocked has a fixed lease guarded that was confirmed, if it needs that.
 func (h *hold) guardLocked(lease time.Duration) {
 	if lease <= h.core.c.cfg.watchdogLease || !protocol.Is[protocol.Guarded](h.core.proto) {
 		return
 	}
-	s := h.rareLocked()
-	if s.guarded == nil {
-		s.guarded = &guarded{periodic{h: h}}
-		s.addLocked(s.guarded)
+	r := h.rareLocked()
+	if r.guarded == nil {
+		r.guarded = &guarded{h: h}
 	}
-	s.guarded.next = h.renewAt
+	r.guarded.next = h.renewAt
 }
 
+// nextLocked is when there is something to send; zero: never.
 func (g *guarded) nextLocked() clock.Instant {
 	if g.h.renewed > 0 || !g.next.Add(g.h.core.c.cfg.watchdogLease).Before(g.h.expires) {
 		return 0
@@ -211,9 +156,18 @@ func (g *guarded) dueLocked(now clock.Instant) protocol.Task {
 	return g.h.core.proto.Renew(g.h.id(), 0)
 }
 
+func (g *guarded) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) {
+	switch {
+	case r.Err != nil || r.TooFew != nil:
+		g.next = min(g.next, now.Add(g.h.core.retryAfter()))
+	case r.Outcome != protocol.Done:
+		g.h.loseLocked(now, absence(r.Outcome))
+	}
+}
+
 // doubtLocked logs, once, that a hold goes on although it may have been lost meanwhile.
 func (h *hold) doubtLocked(doubt error) {
-	if was := h.rare != nil && h.doubted; was == (doubt != nil) {
+	if h.rareState().doubted == (doubt != nil) {
 		return
 	}
 	h.rareLocked().doubted = doubt != nil
@@ -228,7 +182,7 @@ func (h *hold) doubtLocked(doubt error) {
 // retryLocked schedules the repetition of a failed renewal. The watchdog logs, for all
 // holds, that a node does not answer; other failures are logged here.
 func (h *hold) retryLocked(now clock.Instant, err error, logged bool) {
-	logged = logged && h.failureLocked() == nil
+	logged = logged && h.rareState().failure == nil
 	h.rareLocked().failure = err
 	c, retry := h.core.c, h.core.retryAfter()
 	pause := min(retry, time.Duration(h.attempts)*retry/8)
@@ -370,11 +324,12 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	if l.err != nil {
 		return h.error(l.err)
 	}
-	renewAt, attempts, failure := h.renewAt, h.attempts, h.failure // noteRequest has made h.rare
+	rare := h.rareLocked()
+	renewAt, attempts, failure := h.renewAt, h.attempts, rare.failure
 	h.confirmLocked(sent, d)
 	if d < c.cfg.watchdogLease {
 		// A short extension does not put off the next renewal.
-		h.renewAt, h.attempts, h.failure = renewAt, attempts, failure
+		h.renewAt, h.attempts, rare.failure = renewAt, attempts, failure
 	}
 	c.watchdog.Move(&h.Entry, h.nextLocked())
 	return nil

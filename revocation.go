@@ -77,8 +77,14 @@ func (l *Lease) notifyRequestLocked() {
 	w.then = nil
 }
 
-// revocationListener looks for the key of a request to release a hold. The guard of the hold guards it.
-type revocationListener struct{ periodic }
+// revocationListener looks for the key of a request to release a hold: again and again, and at once when there may
+// have been a message. The guard of the hold guards it.
+type revocationListener struct {
+	h     *hold
+	next  clock.Instant // when it looks
+	found bool          // there was a request
+	end   func()        // ends the subscription; nil: there is none
+}
 
 // listen implements holding.
 func (h *hold) listen(l *Lease) {
@@ -89,20 +95,19 @@ func (h *hold) listen(l *Lease) {
 	case requests == nil || h.state != held || h.closing:
 		h.unlock()
 		return
-	case h.revocationLocked() != nil:
+	case h.rareState().revocation != nil:
 		if h.releaseRequestedLocked() {
 			l.notifyRequestLocked()
 		}
 		h.unlock()
 		return
 	}
-	e := &revocationListener{periodic{h: h}}
+	e := &revocationListener{h: h}
 	h.rareLocked().revocation = e
-	h.rare.addLocked(e)
 	h.unlock()
 	// It looks even if the subscription fails, and again when it is confirmed.
-	e.askSoon()
-	if end := requests.Listen(e.askSoon); end != nil {
+	e.lookSoon()
+	if end := requests.Listen(e.lookSoon); end != nil {
 		e.keepSubscription(end)
 		return
 	}
@@ -110,25 +115,57 @@ func (h *hold) listen(l *Lease) {
 		if requests.Ready(c.wire.Context()) != nil {
 			return
 		}
-		if end := requests.Listen(e.askSoon); end != nil {
+		if end := requests.Listen(e.lookSoon); end != nil {
 			e.keepSubscription(end)
 		}
 	})
 }
 
-// revocationLocked is the listener of the hold; nil: nobody listens for requests.
-func (h *hold) revocationLocked() *revocationListener {
-	if h.rare == nil {
-		return nil
-	}
-	e, _ := h.revocation.(*revocationListener)
-	return e
-}
-
 // releaseRequestedLocked reports whether the holder has got a request to release.
 func (h *hold) releaseRequestedLocked() bool {
-	e := h.revocationLocked()
+	e := h.rareState().revocation
 	return e != nil && e.found
+}
+
+// listensLocked reports whether it is not over.
+func (e *revocationListener) listensLocked() bool { return !e.found && e.h.state == held }
+
+// keepSubscription notes how the subscription is ended, or ends it, if it is not needed any more.
+func (e *revocationListener) keepSubscription(end func()) {
+	e.h.lock()
+	if e.listensLocked() {
+		e.end, end = end, nil
+	}
+	e.h.unlock()
+	if end != nil {
+		end()
+	}
+}
+
+// lookSoon has the watchdog look at once.
+func (e *revocationListener) lookSoon() {
+	e.h.lock()
+	defer e.h.unlock()
+	if e.listensLocked() {
+		e.next = e.h.core.c.now()
+		e.h.core.c.watchdog.Hurry(&e.h.Entry)
+	}
+}
+
+// overLocked ends the subscription.
+func (e *revocationListener) overLocked() {
+	if e.end != nil {
+		e.end()
+		e.end = nil
+	}
+}
+
+// nextLocked is when to look; zero: never.
+func (e *revocationListener) nextLocked() clock.Instant {
+	if !e.listensLocked() {
+		return 0
+	}
+	return e.next
 }
 
 // dueLocked is a look for the key. A message that comes from now on calls for another one.
@@ -137,7 +174,7 @@ func (e *revocationListener) dueLocked(now clock.Instant) protocol.Task {
 	return protocol.RevocationOf(e.h.core.proto).Asked(e.h.id())
 }
 
-func (e *revocationListener) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) (gone bool) {
+func (e *revocationListener) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) {
 	h := e.h
 	switch {
 	case !e.listensLocked():
@@ -151,7 +188,6 @@ func (e *revocationListener) answeredLocked(now clock.Instant, r protocol.Result
 			l.notifyRequestLocked()
 		}
 	}
-	return false
 }
 
 // RequestRelease asks the holders that keep the caller out to release the lock, and reports whether there was

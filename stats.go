@@ -80,7 +80,7 @@ func (c *Client) lateRenewals() (late int, first time.Duration, why error) {
 		h.checkLocked(now)
 		if left := h.deadline.Sub(now); h.state == held && h.renewed > 0 && left < c.cfg.watchdogLease/3 {
 			if late++; late == 1 || left < first {
-				first, why = left, h.failureLocked()
+				first, why = left, h.rareState().failure
 			}
 		}
 		h.unlock()

@@ -97,11 +97,8 @@ func (h *hold) beginUnlock(l *Lease, called clock.Instant, alone bool) unlocking
 
 // unlockingLocked returns an unlocking with a copy of what it needs of the hold.
 func (h *hold) unlockingLocked() unlocking {
-	d := unlocking{h: h, id: h.id(), tombstone: h.lateCopies}
-	if h.rare != nil {
-		d.batch, d.inRow = h.batch, h.inRow
-	}
-	return d
+	r := h.rareState()
+	return unlocking{h: h, id: h.id(), batch: r.batch, inRow: r.inRow, tombstone: h.lateCopies}
 }
 
 // end admits other operations at the hold.
