@@ -51,7 +51,6 @@ type Client struct {
 	// As the home of RedLocks, and as one of their nodes.
 	ballots   quorum.Ballots
 	knowledge quorum.Knowledge
-	guests    presence.Guests
 
 	totals   totals
 	lastHold atomic.Int64  // number of the latest hold
@@ -107,7 +106,6 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if c.env.ClientID != "" {
 		c.id, c.seed = c.env.ClientID, c.env.Seed
 	}
-	c.guests.On = c.wire
 	c.watchdog = newWatchdog(&c.env, c.timeline, c.wire, c.events, c.cfg.watchdogLease)
 	c.cleanups = timers.NewCleanUps(timers.CleanUpsConfig{Wire: c.wire, Timers: c.watchdog.Timers, Retried: c.events.cleanUpFailed, Patience: min(c.cfg.commandTimeout, time.Second)})
 	c.pollers = watch.New[watchedState](watch.Config{Env: &c.env, Wire: c.wire, Running: &c.running, Closing: c.closing, Seed: c.seed, Longest: c.cfg.longestPoll})

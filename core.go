@@ -246,7 +246,7 @@ func (l *core) ready(ctx context.Context) error {
 	return nil
 }
 
-// servers are those on which the clients of a lock introduce themselves.
+// servers are those of the lock: the clients of its holders introduce themselves on any of them.
 func (l *core) servers() []*wire.Deployment {
 	if several, ok := l.proto.(interface{ Wires() []*wire.Deployment }); ok {
 		return several.Wires()

@@ -104,9 +104,6 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range clients {
-		home.presence.AlsoOn(&c.guests)
-	}
 	return &RedLock{newLocker(l)}, nil
 }
 

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/timers"
@@ -29,7 +27,6 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	c.once.Do(func() { close(c.closing) })
 	c.watchdog.Drain()
 	err := c.released(ctx)
-	c.sayGoodbye(ctx, err == nil)
 	c.wire.Stop()
 	left := c.watchdog.Close()
 
@@ -50,26 +47,6 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		return fmt.Errorf("rlock: shutdown was not finished: all is released, but the Observer or Logger has not returned: %w", err)
 	}
 	return nil
-}
-
-// sayGoodbye deletes what says in Redis who the client is, if it holds nothing any more; otherwise that goes
-// with the leases. What others have there of the kind goes in any case: they may not get there again.
-func (c *Client) sayGoodbye(ctx context.Context, released bool) {
-	ctx, cancel := withGrace(ctx)
-	defer cancel()
-	var own sync.WaitGroup
-	if released {
-		own.Go(func() { c.presence.TakeBack(ctx) })
-	}
-	c.guests.Leave(ctx)
-	own.Wait()
-}
-
-// withGrace returns a context that ends protocol.GiveUpGrace after ctx: also one that has ended leaves time to clean up.
-func withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(protocol.GiveUpGrace, cancel) })
-	return longer, func() { stop(); cancel() }
 }
 
 // released waits until nothing is held, no call is under way, and no clean-up is

@@ -49,76 +49,27 @@ func ClientOf(holdID string) string {
 // have put anything there.
 const MaxIntroduction = 4096
 
-// Place is a server on which a client introduces itself.
-type Place struct {
-	On    *wire.Deployment
-	Under wire.Tally // introductions without an answer yet: Introduce adds one, the answer takes it away
+// Introduce makes the request that writes a text under the key of the client, on its own server, for a time.
+func (s *Site) Introduce(key, text string, ttl time.Duration) Task {
+	return &introduction{task{s.Wire, wire.Request{Keys: []string{key}, Args: []any{"set", key, text, "px", ttl.Milliseconds()}}}}
 }
 
-// Introduction writes who a client is, on its own server and on others. A second copy writes the same;
-// one that comes after TakeBack lasts as long as the TTL.
-type Introduction struct {
-	own    *Place
-	others []introducing
-	r      wire.Request
-	within time.Duration
+// introduction is a task whose reply is no number.
+type introduction struct{ task }
+
+func (i *introduction) result(a wire.Answer) Result[Kept] {
+	return result(i.on, &i.r, a, func(a wire.Answer) (Kept, error) { return Done, a.Err })
 }
 
-var _ Task = (*Introduction)(nil)
-
-// introducing is an introduction on another server. It implements wire.Errand.
-type introducing struct {
-	*Introduction
-	at *Place
+// Do implements Request.
+func (i *introduction) Do(ctx context.Context, budget time.Duration) Result[Kept] {
+	return i.result(i.on.Do(ctx, budget, &i.r))
 }
 
-// Introduce makes the request that writes a text under the key, for a time. It is to be sent once.
-func (s *Site) Introduce(key, text string, ttl time.Duration, own *Place, others []*Place) *Introduction {
-	i := &Introduction{own: own, r: wire.Request{Keys: []string{key}, Args: []any{"set", key, text, "px", ttl.Milliseconds()}}, within: s.CommandTimeout}
-	own.Under.Add(1)
-	for _, at := range others {
-		at.Under.Add(1)
-		i.others = append(i.others, introducing{i, at})
-	}
-	return i
-}
-
-func readIntroduced(a wire.Answer) (Kept, error) { return Done, a.Err }
-
-// Do implements Request. It writes to the client's own server only.
-func (i *Introduction) Do(ctx context.Context, budget time.Duration) Result[Kept] {
-	return result(i.own.On, &i.r, i.own.On.Do(ctx, budget, &i.r), readIntroduced)
-}
-
-// Name implements Task.
-func (i *Introduction) Name() string { return i.r.Name() }
-
-// OfQuorum implements Task.
-func (i *Introduction) OfQuorum() bool { return false }
-
-// Send implements Task. The outcome is that of the client's own server.
-func (i *Introduction) Send(d Dispatch) {
+// Send implements Task.
+func (i *introduction) Send(d Dispatch) {
 	to := d.Recipient // not all of d
-	d.Round.Add(&i.r, func(sent time.Time, a wire.Answer) {
-		i.own.Under.Add(-1)
-		to.Done(sent, result(i.own.On, &i.r, a, readIntroduced))
-	})
-	for n := range i.others {
-		i.others[n].at.On.Put(i.own.On, &i.others[n])
-	}
-}
-
-func (i *introducing) Context() context.Context { return i.own.On.Context() }
-func (i *introducing) Request() (*wire.Request, error) {
-	return &wire.Request{Keys: i.r.Keys, Args: i.r.Args, FailFast: true, NoResend: true}, nil
-}
-func (i *introducing) Answered(time.Time, wire.Answer) { i.at.Under.Add(-1) }
-func (i *introducing) Timeout() time.Duration          { return i.within }
-func (i *introducing) Wanted() bool                    { return true }
-
-// TakeBack deletes the key, on one server. It is not sent again to one that cannot be reached.
-func TakeBack(ctx context.Context, on *wire.Deployment, key string, within time.Duration) error {
-	return on.Do(ctx, within, &wire.Request{Keys: []string{key}, Args: []any{"del", key}, FailFast: true}).Err
+	d.Round.Add(&i.r, func(sent time.Time, a wire.Answer) { to.Done(sent, i.result(a)) })
 }
 
 // WhoIs adds questions to a round: what is under each of the keys. done is called once for each, with

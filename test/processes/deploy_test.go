@@ -57,7 +57,7 @@ func TestDeployWithHoldersAtWork(t *testing.T) {
 		t.Errorf("only %d sections", n)
 	}
 	locktest.WantKeys(t, rdb, "sections")
-	locktest.WantClients(t, rdb, 0)
+	locktest.WantClients(t, rdb)
 }
 
 // childDeploy is a program with workers and a deferred Close.

@@ -54,9 +54,8 @@ func (n *sets) hook() redis.Hook {
 	}
 }
 
-// The key says which process it is, from the first hold to Close, and no longer. A client that only asks
-// has none.
-func TestClientIntroducesItselfFromItsFirstHoldToItsEnd(t *testing.T) {
+// The key says which process it is, from the first hold on. A client that only asks has none.
+func TestClientIntroducesItselfWithItsFirstHold(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
@@ -79,7 +78,7 @@ func TestClientIntroducesItselfFromItsFirstHoldToItsEnd(t *testing.T) {
 			!strings.Contains(os.Args[0], got.Program) || got.Program == "" || time.Since(got.Started) > time.Hour || got.Started.IsZero() {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
-		if ttl := rdb.PTTL(bg, key).Val(); ttl <= 0 || ttl > 5*time.Minute {
+		if ttl := rdb.PTTL(bg, key).Val(); ttl <= 0 || ttl > 10*time.Minute {
 			t.Errorf("it lasts for %v", ttl)
 		}
 		if _, err := asks.NewLock("stock").TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {
@@ -93,12 +92,6 @@ func TestClientIntroducesItselfFromItsFirstHoldToItsEnd(t *testing.T) {
 			t.Error("a client that holds nothing has a key")
 		}
 		locktest.MustUnlock(t, lease)
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-		if n := rdb.Exists(bg, key).Val(); n != 0 {
-			t.Error("the key is left after Close")
-		}
 	})
 }
 
@@ -113,7 +106,7 @@ func TestClientThatWaitsIntroducesItself(t *testing.T) {
 	locktest.MustUnlock(t, next.Held())
 }
 
-// The key is written again each minute while the client is in use, whatever has become of it; once for
+// The key is written again each three minutes or so while the client is in use, whatever has become of it; once for
 // many holds; and not by an idle client.
 func TestIntroductionIsRepeatedWhileTheClientIsInUse(t *testing.T) {
 	t.Parallel()
@@ -129,32 +122,32 @@ func TestIntroductionIsRepeatedWhileTheClientIsInUse(t *testing.T) {
 	}
 	locktest.Eventually(t, "it is there", there)
 	for range 3 {
-		clock.Rest(t) // a SET that a minute passes without an answer is sent again
+		clock.Rest(t) // a SET that minutes pass without an answer is sent again
 		if err := rdb.FlushAll(bg).Err(); err != nil {
 			t.Fatal(err)
 		}
-		clock.Forward(time.Minute)
+		clock.Forward(200 * time.Second)
 		locktest.Eventually(t, "it is there after a flush", there)
 	}
 	if got := n.set.Load(); got != 4 {
-		t.Errorf("%d SETs in three minutes", got)
+		t.Errorf("%d SETs in ten minutes", got)
 	}
 	for _, lease := range leases {
 		_ = lease.Unlock(bg)
 	}
 	rdb.Del(bg, clientKey("", c))
 	for range 10 {
-		clock.Forward(time.Minute)
+		clock.Forward(5 * time.Minute)
 	}
 	later := locktest.MustLock(t, c.NewLock("later"))
 	locktest.Eventually(t, "it is there again", there)
 	locktest.MustUnlock(t, later)
 	if got := n.set.Load(); got > 6 {
-		t.Errorf("%d SETs, though the client was idle for ten minutes", got)
+		t.Errorf("%d SETs, though the client was idle for most of an hour", got)
 	}
 }
 
-// Short holds, one after the other, cost no more than one write a minute.
+// Short holds, one after the other, cost no more than one write in three minutes.
 func TestShortHoldsIntroduceTheClientOnce(t *testing.T) {
 	t.Parallel()
 	b, n := locktest.OnMiniredis(t), &sets{}
@@ -165,52 +158,8 @@ func TestShortHoldsIntroduceTheClientOnce(t *testing.T) {
 	for range 500 {
 		locktest.Pair(t, l)
 	}
-	if got, most := n.set.Load(), 2+int64(time.Since(began)/(50*time.Second)); got > most {
+	if got, most := n.set.Load(), 2+int64(time.Since(began)/(170*time.Second)); got > most {
 		t.Errorf("%d SETs, want at most %d", got, most)
-	}
-}
-
-// An incomplete Shutdown leaves the key to those who wonder who holds the locks.
-func TestKeyOfAClientStaysWithWhatItLeavesHeld(t *testing.T) {
-	t.Parallel()
-	b := locktest.OnServer(t)
-	rdb, c := b.Client(t), b.NewClient(t)
-	locktest.MustLock(t, c.NewLock("a"))
-	locktest.Eventually(t, "it is there", func() bool { return rdb.Exists(bg, clientKey("", c)).Val() == 1 })
-	ctx, cancel := context.WithTimeout(bg, 10*time.Millisecond)
-	defer cancel()
-	if err := c.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
-	if rdb.Exists(bg, clientKey("", c)).Val() != 1 {
-		t.Error("nobody can tell who holds the lock")
-	}
-}
-
-// Close takes the key away though it is not known whether the server answers, if it does. The answer to a
-// release is late, so the server is asked with a PING; Close ends the client between the two answers.
-func TestKeyGoesWhileTheServerIsInDoubt(t *testing.T) {
-	t.Parallel()
-	b := locktest.OnServer(t)
-	rdb, proxy := b.Client(t), faultproxy.New(t, b.Addr)
-	c := locktest.NewClient(t, locktest.Dialer(proxy.Addr())(t, nil), rlock.WithUnlockTimeout(100*time.Millisecond))
-	lease := locktest.MustLock(t, c.NewLock("a"))
-	locktest.Eventually(t, "it is there", func() bool { return rdb.Exists(bg, clientKey("", c)).Val() == 1 })
-	proxy.Delay(func(cmd faultproxy.Command) time.Duration {
-		switch cmd.Name {
-		case "evalsha":
-			return 1300 * time.Millisecond // a clean-up waits for 1 s
-		case "ping":
-			return 500 * time.Millisecond
-		}
-		return 0
-	})
-	locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnconfirmed, rlock.ErrUnreachable)
-	if err := c.Shutdown(bg); err != nil {
-		t.Error(err)
-	}
-	if rdb.Exists(bg, clientKey("", c)).Val() != 0 {
-		t.Error("the key is still there")
 	}
 }
 
@@ -296,8 +245,8 @@ func TestHolderIsNamedByItsProcess(t *testing.T) {
 	})
 }
 
-// The home of a RedLock may be another server for each client, and away.
-func TestHolderOfARedLockIsNamedOnEachNode(t *testing.T) {
+// The home of a RedLock, on whose server its key is, may be another node for each process: all nodes are asked.
+func TestHolderOfARedLockIsNamed(t *testing.T) {
 	t.Parallel()
 	var servers []*locktest.Backend
 	for range 3 {
@@ -311,23 +260,16 @@ func TestHolderOfARedLockIsNamedOnEachNode(t *testing.T) {
 	}
 	mine, theirs := clients(0, 1, 2), clients(2, 0, 1)
 	lease := locktest.MustLock(t, locktest.NewRedLock(t, "a", mine, rlock.WithNodeTimeout(5*time.Second)))
-	for i, b := range servers {
-		locktest.Eventually(t, fmt.Sprint("it is on node ", i), func() bool { return b.Client(t).Exists(bg, clientKey("", mine[0])).Val() == 1 })
-	}
-	servers[0].Client(t).Del(bg, clientKey("", mine[0]))
 	e := refusals(t, locktest.NewRedLock(t, "a", theirs, rlock.WithNodeTimeout(5*time.Second)))
 	if e.Process.String() != here("billing") {
 		t.Errorf("%+v", e)
 	}
-	locktest.MustUnlock(t, lease)
-	if err := mine[0].Close(); err != nil {
-		t.Error(err)
-	}
 	for i, b := range servers {
-		if b.Client(t).Exists(bg, clientKey("", mine[0])).Val() != 0 {
-			t.Errorf("it is left on node %d", i)
+		if n := b.Client(t).Exists(bg, clientKey("", mine[0])).Val(); n == 1 != (i == 0) {
+			t.Errorf("node %d has %d such keys", i, n)
 		}
 	}
+	locktest.MustUnlock(t, lease)
 }
 
 // What is under the key may be anything.
