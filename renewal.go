@@ -3,7 +3,6 @@ package rlock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/clock"
@@ -228,71 +227,6 @@ func (h *hold) askNow() {
 	if h.state == held {
 		c.watchdog.Move(&h.Entry, h.nextLocked())
 	}
-}
-
-// event is what is known of a hold. entry is that of a lease that it is about, or 0.
-func (h *hold) event(entry int32) Event {
-	e := h.core.event()
-	e.HoldID, e.Token, e.Entry, e.Permits = h.id(), h.token, int(entry), protocol.Takes(h.core.proto)
-	return e
-}
-
-func (h *hold) enteredLocked(l *Lease) {
-	if o := h.observed; o != nil {
-		o.entries++
-		l.entry = o.entries
-	}
-}
-
-func (h *hold) tellLoss(now clock.Instant, cause error) {
-	h.core.c.totals.losses.Add(1)
-	events, o := h.core.c.events, h.observed
-	e := LossEvent{Event: h.event(0), Held: now.Sub(h.first.since), Cause: cause}
-	o.tell(events.Surely, func() {
-		if o != nil {
-			events.lost(o.ctx, e)
-		}
-		attrs := []any{"lock.name", e.Lock, "lock.hold_id", e.HoldID, "fence", e.Token}
-		h.core.c.watchdog.losses.log(attrs, e.Cause)
-	})
-}
-
-// tellRenewalLocked tells the Observer of the answer to a renewal, before the answer has an effect.
-func (h *hold) tellRenewalLocked(sent, now clock.Instant, err error) {
-	o, events := h.observed, h.core.c.events
-	if o == nil || !tells[RenewalObserver](events) { // very many holds are renewed
-		return
-	}
-	left := h.deadline.Sub(now)
-	o.tell(events.Later, func() {
-		events.renewed(o.ctx, RenewalEvent{Event: h.event(0), Left: left, Took: now.Sub(sent), Err: err})
-	})
-}
-
-func (h *hold) tellRetry(operation string, err error) {
-	o, events := h.observed, h.core.c.events
-	if o == nil || !tells[RetryObserver](events) {
-		return
-	}
-	o.tell(events.Later, func() {
-		events.retry(o.ctx, RetryEvent{Event: h.event(0), Operation: operation, Locks: 1, Err: err})
-	})
-}
-
-// tellUnlocked implements holding.
-func (h *hold) tellUnlocked(l *Lease, err error) {
-	o := h.observed
-	if o == nil {
-		return
-	}
-	since := l.since
-	ends := l.ends && !errors.Is(err, ErrLeaseLost) // otherwise Lost ends it
-	if ends {
-		since = h.first.since
-	}
-	h.core.c.events.unlocked(o.ctx, UnlockEvent{
-		Event: h.event(l.entry), Ends: ends, HandedOver: l.handedOver, Held: h.core.c.now().Sub(since), Err: err,
-	})
 }
 
 // extend implements holding.

@@ -1,20 +1,16 @@
-// Layers checks the house rules that a compiler does not: how many files of the root know each other in a
-// circle, and that packages import only what is below them. A file knows another if it uses anything that is
-// declared there. It also prints the longest function of the root, and the one with the most branches, where each
-// counts as often as it is deep. Usage:
+// Layers checks a house rule that a compiler does not: packages import only what is below them. It also prints the
+// longest function of the root, and the one with the most branches, where each counts as often as it is deep. Usage:
 //
-//	cd tools && go run ./layers -dir .. [-cycle 4] [-v]
+//	cd tools && go run ./layers -dir ..
 package main
 
 import (
 	"flag"
 	"fmt"
 	"go/ast"
-	"go/token"
 	"go/types"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -38,32 +34,19 @@ var house = [][]string{
 
 func main() {
 	dir := flag.String("dir", ".", "folder of the root package")
-	cycle := flag.Int("cycle", 3, "most files in one circle")
-	verbose := flag.Bool("v", false, "print which file knows which")
 	flag.Parse()
 	root, err := load(*dir)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	knows := filesOf(root)
-	if *verbose {
-		for _, file := range slices.Sorted(maps.Keys(knows)) {
-			fmt.Println(file, "knows", strings.Join(slices.Sorted(maps.Keys(knows[file])), " "))
-		}
-	}
-	circle := largestCycle(knows)
-	fmt.Printf("largest circle: %d of %d files: %s\n", len(circle), len(knows), strings.Join(circle, " "))
 	long, nested := functions(root)
 	fmt.Printf("longest function: %s; most branches: %s\n", long, nested)
 	wrong := upwards(root)
 	for _, what := range wrong {
 		fmt.Println(what)
 	}
-	if len(circle) > *cycle {
-		fmt.Printf("allowed are %d files in a circle\n", *cycle)
-	}
-	if len(circle) > *cycle || len(wrong) > 0 {
+	if len(wrong) > 0 {
 		os.Exit(1)
 	}
 }
@@ -80,58 +63,6 @@ func load(dir string) (*packages.Package, error) {
 		return nil, err
 	}
 	return all[0], nil
-}
-
-// filesOf returns which files of a package know which others.
-func filesOf(p *packages.Package) map[string]map[string]bool {
-	name := func(pos token.Pos) string { return filepath.Base(p.Fset.Position(pos).Filename) }
-	knows := map[string]map[string]bool{}
-	for _, f := range p.Syntax {
-		knows[name(f.Pos())] = map[string]bool{}
-	}
-	for id, obj := range p.TypesInfo.Uses {
-		if obj == nil || obj.Pkg() != p.Types || !obj.Pos().IsValid() {
-			continue
-		}
-		if from, to := name(id.Pos()), name(obj.Pos()); from != to && knows[to] != nil {
-			knows[from][to] = true
-		}
-	}
-	return knows
-}
-
-// largestCycle returns the largest set of files of which each knows each other one, if
-// only by way of others.
-func largestCycle(knows map[string]map[string]bool) (largest []string) {
-	reaches := map[string]map[string]bool{}
-	for from := range knows {
-		seen := map[string]bool{}
-		next := []string{from}
-		for len(next) > 0 {
-			file := next[len(next)-1]
-			next = next[:len(next)-1]
-			for to := range knows[file] {
-				if !seen[to] {
-					seen[to] = true
-					next = append(next, to)
-				}
-			}
-		}
-		reaches[from] = seen
-	}
-	for _, file := range slices.Sorted(maps.Keys(knows)) {
-		var circle []string
-		for other := range reaches[file] {
-			if reaches[other][file] {
-				circle = append(circle, other)
-			}
-		}
-		if len(circle) > len(largest) {
-			largest = circle
-		}
-	}
-	slices.Sort(largest)
-	return largest
 }
 
 // upwards returns what is wrong with the imports of the root, and of what it imports of this module.
