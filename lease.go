@@ -15,14 +15,15 @@ import (
 // may use it. A nil or zero Lease has ended. At its deadline it is lost, whether Redis can be reached or
 // not. It cannot stop code: watch Done, and let the resource check the Token.
 type Lease struct {
-	of      holding
-	since   clock.Instant
-	renewed bool // at a hold: it is to be renewed
+	of    holding
+	since clock.Instant
 
 	// For an Observer. The first Unlock alone uses the last two.
 	entry      int32 // how many leases the hold had with this one
 	ends       bool  // its Unlock ends the hold
 	handedOver bool  // and hands it over
+
+	renewed bool // at a hold: it is to be renewed
 
 	// Guarded by the guard of what it is of.
 	unlocked  bool       // Unlock was called
