@@ -153,10 +153,10 @@ func (l *Lock) notConfirmed(t *tally) error {
 
 // tell says in words what was seen of the nodes.
 func (t *tally) tell() string {
-	s, text := t.sights, fmt.Sprintf("%d of %d nodes have kept their votes", t.sights[kept], t.n)
+	s, text := t.sights, fmt.Sprintf("%d of %d nodes have kept their votes", t.sights[older], t.n)
 	add := func(nodes int, what string) { text += counted(nodes, what, what) }
-	add(s[idle], "have voted for nobody else")
-	add(s[late]+s[anew], "may have voted for another before")
+	add(s[sole], "have voted for nobody else")
+	add(s[none]+s[newer], "may have voted for another before")
 	add(s[gone]+s[replaced], "have no vote for it")
 	add(s[taken], "vote for another")
 	add(s[silent], "do not tell")

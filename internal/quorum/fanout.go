@@ -76,8 +76,8 @@ type question struct {
 	// read reads the answer.
 	read func(wire.Answer) (reply, error)
 
-	ballot *ballot // of the hold that the question asks votes for; nil: it asks for none
-	era    int     // of that, when the question was asked
+	ballot *ballot   // of the hold that the question asks votes for; nil: it asks for none
+	began  time.Time // when the round of renewals began; zero for an acquire
 
 	// back is the release that takes votes back; nil: none does. Then it makes the requests, when earlier
 	// ones to the node are answered, or have not been for a while. A node that turns out not to have voted is
@@ -312,7 +312,7 @@ func (a *ask) Answered(_ time.Time, answer wire.Answer) {
 		}
 	}
 	if a.noted {
-		a.q.ballot.answered(&got, a.q.era, l.clock.Now(), l.prompt(got.usual))
+		a.q.ballot.answered(&got, a.q.began, l.clock.Now(), l.prompt(got.usual))
 	}
 	a.answer(got)
 }

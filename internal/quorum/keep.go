@@ -17,7 +17,7 @@ import (
 // on it, so the other hold was over: its vote was taken back, or its deadline had passed.
 //
 // A vote that was granted anew makes up for one that was lost, but it does not confirm what was before it. A
-// round that has a quorum only with such votes begins no new era: if it did, the gap would be forgotten in
+// round that has a quorum only with such votes is no confirmation: if it were, the gap would be forgotten in
 // which another owner may have come and gone.
 type round struct {
 	*Lock
@@ -25,7 +25,6 @@ type round struct {
 	lease  time.Duration
 	ballot *ballot
 	stamps []string // by node, when the round began
-	era    int
 	began  time.Time
 	sends  protocol.Dispatch // by the watchdog, unless a caller waits
 	again  bool              // it is the second one
@@ -38,7 +37,7 @@ type round struct {
 
 func (l *Lock) newRound(b *ballot, id string, lease time.Duration) *round {
 	n := &round{Lock: l, id: id, lease: lease, ballot: b, began: l.clock.Now(), tally: tally{size: l.size, open: l.n}}
-	n.stamps, n.era = b.renews(lease)
+	n.stamps = b.renews(lease)
 	return n
 }
 
@@ -63,7 +62,7 @@ func (n *round) count(r reply, sent time.Time) (decides bool) {
 	case n.overwritten(r.err):
 		n.tally.fail(r.node, replaced, r.err)
 	case r.err != nil:
-		n.tally.fail(r.node, shows[n.ballot.votes[r.node].state].silence, r.err)
+		n.tally.fail(r.node, n.ballot.unanswered(r.node), r.err)
 	case r.says.isVote():
 		n.tally.renewed(r)
 		if r.says == continuous && (n.sent.IsZero() || sent.Before(n.sent)) {
@@ -90,7 +89,7 @@ func (n *round) verdict() (got protocol.Result[protocol.Kept], again bool) {
 	defer n.ballot.mu.Unlock()
 	switch n.tally.renewal() {
 	case yes:
-		n.ballot.confirm(n.clock.Now(), n.began, n.prompt(0), n.era)
+		n.ballot.confirm(n.clock.Now(), n.began, n.prompt(0))
 		return outcome(protocol.Done), false
 	case doubtful:
 		got = outcome(protocol.Done)
@@ -145,7 +144,7 @@ func (l *Lock) renewOnce(ctx context.Context, id string, lease time.Duration) (g
 	n := l.newRound(b, id, lease)
 	f := l.fanout().decides()
 	defer f.end()
-	f.ask(ctx, question{request: n.request, read: readRenew, ballot: b, era: n.era})
+	f.ask(ctx, question{request: n.request, read: readRenew, ballot: b, began: n.began})
 	err := f.collect(ctx, func(r reply) (over bool) {
 		if !n.count(r, time.Time{}) {
 			return false
@@ -306,7 +305,7 @@ func (e *errand) Answered(sent time.Time, a wire.Answer) {
 	e.ballot.mu.Unlock()
 	got := e.l.read(e.node, a, readRenew)
 	if noted {
-		e.ballot.answered(&got, n.era, e.l.clock.Now(), 0)
+		e.ballot.answered(&got, n.began, e.l.clock.Now(), 0)
 	}
 	n.note(got, sent)
 }

@@ -240,10 +240,10 @@ func newVotes(start time.Time, grace time.Duration) *ballot {
 	return b
 }
 
-// hears has the client hear of a reply to a request of some era.
-func (b *ballot) hears(r reply, era int, now time.Time) reply {
+// hears has the client hear of a reply to a request of a round that began at some time, or to an acquire.
+func (b *ballot) hears(r reply, began, now time.Time) reply {
 	b.ask(r.node)
-	b.answered(&r, era, now, promptFloor)
+	b.answered(&r, began, now, promptFloor)
 	return r
 }
 
@@ -252,30 +252,56 @@ func (b *ballot) hears(r reply, era int, now time.Time) reply {
 func TestLateFreshVoteHasNotLasted(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
+	before, since, after := start.Add(time.Second), start.Add(time.Minute), start.Add(2*time.Minute)
 	b := newVotes(start, 0)
+	now := start.Add(time.Hour)
 	finds := func(node int, granted time.Time) reply {
-		now := start.Add(time.Hour)
-		return b.hears(reply{node: node, says: continuous, stamp: b.votes[node].stamp, age: now.Sub(granted)}, b.era, now)
+		return b.hears(reply{node: node, says: continuous, stamp: b.votes[node].stamp, age: now.Sub(granted)}, now, now)
 	}
-	_, before := b.renews(lease)
-	b.confirm(start, start, 0, before)
-	b.hears(reply{node: 2, says: fresh, stamp: "9:9"}, before, start) // sent before the confirmation, heard of after it
-	if shows[b.votes[2].state].silence != silent {
+	b.confirm(since, before, 0)
+	b.hears(reply{node: 2, says: fresh, stamp: "9:9"}, before, after) // sent before the confirmation, heard of after it
+	if b.unanswered(2) != silent {
 		t.Error("a vote of before the confirmation, or so it says, is not one that was forgotten since")
 	}
-	if r := finds(2, start.Add(time.Millisecond)); r.says != fresh || r.seen != anew {
+	if r := finds(2, since.Add(time.Millisecond)); r.says != continuous || r.seen != newer {
 		t.Errorf("it was granted after the confirmation: %+v", r)
 	}
-	if r := finds(2, start.Add(time.Millisecond)); r.says != continuous || r.seen != anew {
-		t.Errorf("known since an earlier round, it counts: %+v", r)
-	}
-	b.hears(reply{node: 1, says: fresh, stamp: "9:8"}, before, start)
-	if r := finds(1, start.Add(-time.Millisecond)); r.says != continuous || r.seen != kept {
+	b.hears(reply{node: 1, says: fresh, stamp: "9:8"}, before, after)
+	if r := finds(1, before.Add(-time.Millisecond)); r.says != continuous || r.seen != older {
 		t.Errorf("it was granted before the confirmation: %+v", r)
 	}
-	b.hears(reply{node: 0, says: fresh, stamp: "9:9"}, b.era, start)
-	if r := finds(0, start.Add(time.Minute)); shows[b.votes[0].state].silence != anew || r.says != continuous || r.seen != anew {
-		t.Errorf("a vote of this era is forgotten until the next confirmation: %+v", r)
+	b.hears(reply{node: 0, says: fresh, stamp: "9:9"}, after, after)
+	if r := b.hears(reply{node: 0, says: fresh, stamp: "9:9", age: time.Second}, after, after); r.says != fresh {
+		t.Errorf("two rounds have found it at the same time, and it counts from the next one on: %+v", r)
+	}
+	if r := finds(0, after); b.unanswered(0) != newer || r.says != continuous || r.seen != newer {
+		t.Errorf("a vote of since then is forgotten until the next confirmation: %+v", r)
+	}
+}
+
+// Which of two grants is the later one is not known if a request was under way when the one was heard of. Then the
+// node is as one whose vote is of unknown age, until it says which of the two it has.
+func TestTwoGrantsHeardOfInAnyOrder(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	since, first, second, later := start.Add(time.Minute), start.Add(2*time.Minute), start.Add(3*time.Minute), start.Add(4*time.Minute)
+	for _, says := range []says{continuous, fresh, granted} {
+		b := newVotes(start, 0)
+		b.confirm(since, since, 0)
+		b.hears(reply{node: 2, says: fresh, stamp: "9:1"}, first, second)
+		for range 2 { // however often it is told
+			began := first
+			if says == granted {
+				began = time.Time{}
+			}
+			if r := b.hears(reply{node: 2, says: says, stamp: "9:2", age: time.Hour}, began, later); r.seen != newer || b.old(2) {
+				t.Errorf("%v: %v", says, r.seen)
+			}
+		}
+		b.confirm(later, later, 0)
+		if r := b.hears(reply{node: 2, says: fresh, stamp: "9:2", age: time.Hour}, later.Add(1), later.Add(2)); r.says != fresh || r.seen != older {
+			t.Errorf("%v: %+v", says, r)
+		}
 	}
 }
 
@@ -337,11 +363,11 @@ func TestRenewalTellsTheAgeOfAVoteThatCameLate(t *testing.T) {
 		counts  bool
 	}{{50 * time.Millisecond, true}, {time.Second, false}} {
 		v, now := newVotes(start, promptFloor), start.Add(time.Minute)
-		v.hears(late, 0, now)
+		v.hears(late, time.Time{}, now)
 		if v.old(2) || !v.old(1) {
 			t.Error("it is not known whether it is as old as the hold")
 		}
-		if r := v.hears(reply{node: 2, says: continuous, stamp: "9:9", age: time.Minute - c.granted}, 0, now); (r.says == continuous) != c.counts {
+		if r := v.hears(reply{node: 2, says: continuous, stamp: "9:9", age: time.Minute - c.granted}, now, now); (r.seen == older) != c.counts {
 			t.Errorf("granted after %v: %+v", c.granted, r)
 		}
 	}
@@ -507,6 +533,19 @@ func TestRenewalBeforeTheReplyToTheAcquire(t *testing.T) {
 	}
 }
 
+// If the acquire is answered while the renewal is under way, the node does not find the stamp in it, but the client
+// knows it by then.
+func TestAcquireAnsweredDuringTheRenewal(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	began, now := start.Add(time.Minute), start.Add(2*time.Minute)
+	v := newVotes(start, promptFloor)
+	v.hears(reply{node: 2, says: granted, stamp: "9:1", count: 9}, time.Time{}, start)
+	if r := v.hears(reply{node: 2, says: fresh, stamp: "9:1", age: 2 * time.Minute}, began, now); r.says != continuous || r.seen != older {
+		t.Errorf("%+v", r)
+	}
+}
+
 // What a client knows of the age of a vote, by the order in which it hears of it.
 func TestAgeOfAVote(t *testing.T) {
 	t.Parallel()
@@ -520,24 +559,24 @@ func TestAgeOfAVote(t *testing.T) {
 		by   string    // and its stamp; "": the node was not to tell
 		old  bool
 	}{
-		{"granted with the hold", func(v *ballot) { v.hears(first, 0, soon) }, time.Time{}, "", true},
-		{"granted with the hold, the clock of the node jumps", func(v *ballot) { v.hears(first, 0, soon) }, later, "9:1", true},
-		{"granted with the hold, and again by a late copy", func(v *ballot) { v.hears(first, 0, soon) }, later, "9:2", false},
-		{"heard late", func(v *ballot) { v.hears(first, 0, later) }, soon, "9:1", true},
-		{"granted late", func(v *ballot) { v.hears(first, 0, later) }, later, "9:1", false},
+		{"granted with the hold", func(v *ballot) { v.hears(first, time.Time{}, soon) }, time.Time{}, "", true},
+		{"granted with the hold, the clock of the node jumps", func(v *ballot) { v.hears(first, time.Time{}, soon) }, later, "9:1", true},
+		{"granted with the hold, and again by a late copy", func(v *ballot) { v.hears(first, time.Time{}, soon) }, later, "9:2", false},
+		{"heard late", func(v *ballot) { v.hears(first, time.Time{}, later) }, soon, "9:1", true},
+		{"granted late", func(v *ballot) { v.hears(first, time.Time{}, later) }, later, "9:1", false},
 		{"never heard", func(*ballot) {}, soon, "9:1", true},
 		{"never heard, granted late", func(*ballot) {}, later, "9:1", false},
 		{"anew", func(v *ballot) {
-			v.hears(first, 0, soon)
-			v.hears(reply{node: 2, says: fresh, stamp: "9:2"}, 0, start)
+			v.hears(first, time.Time{}, soon)
+			v.hears(reply{node: 2, says: fresh, stamp: "9:2"}, soon, soon)
 		}, later, "9:2", false},
 		{"a renewal is heard before the acquire", func(v *ballot) {
-			v.hears(reply{node: 2, says: fresh, stamp: "9:1"}, 0, start)
-			v.hears(first, 0, soon)
+			v.hears(reply{node: 2, says: fresh, stamp: "9:1"}, soon, soon)
+			v.hears(first, time.Time{}, soon)
 		}, time.Time{}, "", true},
 		{"a renewal is heard before the acquire, which was late", func(v *ballot) {
-			v.hears(reply{node: 2, says: fresh, stamp: "9:2"}, 0, start)
-			v.hears(again, 0, later)
+			v.hears(reply{node: 2, says: fresh, stamp: "9:2"}, soon, soon)
+			v.hears(again, time.Time{}, later)
 		}, later, "9:2", false},
 	} {
 		v := newVotes(start, promptFloor)
@@ -546,7 +585,7 @@ func TestAgeOfAVote(t *testing.T) {
 		if c.by == "" && !v.old(2) {
 			t.Errorf("%s: the release asks for the age", c.name)
 		}
-		if got := v.ended(reply{node: 2, says: released, stamp: c.by, age: end.Sub(c.told)}, end) == kept; got != c.old {
+		if got := v.ended(reply{node: 2, says: released, stamp: c.by, age: end.Sub(c.told)}, end) == older; got != c.old {
 			t.Errorf("%s: counts as old: %v", c.name, got)
 		}
 	}
@@ -630,31 +669,31 @@ func TestVoteGrantedLateInTheConfirmingRound(t *testing.T) {
 		count string
 		want  seen
 	}{
-		{promptFloor, "99:1", kept}, // such a round may take so long
-		{2 * promptFloor, "99:1", late},
-		{2 * promptFloor, "8:1", kept}, // the node has voted for nobody else
+		{promptFloor, "99:1", older}, // such a round may take so long
+		{2 * promptFloor, "99:1", none},
+		{2 * promptFloor, "8:1", older}, // the node has voted for nobody else
 	} {
-		v := newVotes(start, 0)
+		v, now := newVotes(start, 0), start.Add(c.heard)
 		finds := func() seen {
-			return v.hears(reply{node: 2, says: continuous, stamp: c.count}, v.era, start).seen
+			now = now.Add(time.Second)
+			return v.hears(reply{node: 2, says: continuous, stamp: c.count, age: now.Sub(start.Add(c.heard))}, now, now).seen
 		}
-		_, era := v.renews(lease)
-		v.hears(reply{node: 2, says: fresh, stamp: c.count}, era, start.Add(c.heard))
-		v.confirm(start.Add(time.Second), start, promptFloor, era)
-		if got := finds(); got != c.want || v.old(2) != (c.want == kept) {
+		v.hears(reply{node: 2, says: fresh, stamp: c.count}, start, now)
+		v.confirm(start.Add(time.Second), start.Add(1), promptFloor)
+		if got := finds(); got != c.want || v.old(2) != (c.want == older) {
 			t.Errorf("%+v: %v", c, got)
 		}
 		end := start.Add(time.Hour)
 		if got := v.ended(reply{node: 2, says: released, stamp: c.count, age: time.Hour - c.heard}, end); got != c.want {
 			t.Errorf("%+v: at the release: %v", c, got)
 		}
-		v.confirm(start.Add(time.Minute), start.Add(time.Minute), promptFloor, era+1)
-		if got := finds(); got != kept {
+		v.confirm(start.Add(time.Minute), start.Add(time.Minute), promptFloor)
+		if got := finds(); got != older {
 			t.Errorf("%+v: after another confirmation: %v", c, got)
 		}
-		v.confirm(end, end, 0, era) // of a round that is over
-		if _, now := v.renews(lease); now != era+2 {
-			t.Errorf("era %d", now)
+		v.confirm(end, start, 0) // by a round that is over
+		if v.since != start.Add(time.Minute) {
+			t.Errorf("confirmed at %v", v.since)
 		}
 	}
 }

@@ -3,15 +3,14 @@ package quorum
 // This file decides whether a hold has lasted: at a renewal, and at its release. It has lasted if since
 // the last confirmation (see round) no other hold can have had the votes of a quorum.
 
-// seen is what a client has seen of a node since a hold was last confirmed.
+// seen is what a client has seen of a node since a hold was last confirmed. The first four are the states of a vote.
 type seen uint8
 
 const (
-	unseen seen = iota
-	kept
-	idle
-	late
-	anew
+	none seen = iota
+	older
+	sole
+	newer
 	gone
 	replaced
 	taken
@@ -26,11 +25,10 @@ var means = [kinds]struct {
 	left   bool // this hold may have it still, although it is released
 	why    string
 }{
-	unseen:   {true, false, false, "the hold never had its vote, as far as is known, and it was not asked for whom it has voted"},
-	kept:     {false, true, false, "its vote is older than the confirmation, and a node votes for one hold at a time"},
-	idle:     {false, false, false, "it did not vote for the hold all the time, but its counter has not passed the token: that of a hold that came later is higher, on each of its nodes"},
-	late:     {true, true, false, "it votes for the hold, and cannot say that it did before the confirmation: in between it may have voted for another"},
-	anew:     {true, false, false, "it has voted anew: in between it may have voted for another"},
+	none:     {true, true, false, "it votes for the hold, but perhaps not since before the confirmation: in between it may have voted for another"},
+	older:    {false, true, false, "its vote is older than the confirmation, and a node votes for one hold at a time"},
+	sole:     {false, false, false, "it did not vote for the hold all the time, but its counter has not passed the token: that of a hold that came later is higher, on each of its nodes"},
+	newer:    {true, false, false, "it has voted anew: in between it may have voted for another"},
 	gone:     {true, false, false, "it has lost the vote, and may have voted for another that has left"},
 	replaced: {true, false, false, "it has lost the vote to other data, and is not among those where the hold was abandoned"},
 	taken:    {true, false, false, "it votes for another: that may be a hold, or a try that will take the vote back"},
@@ -63,7 +61,7 @@ func (t *tally) renewed(r reply) {
 	} else {
 		t.later++
 	}
-	if r.says == fresh || r.seen == anew {
+	if r.says == fresh || r.seen == newer {
 		t.misses(r.node, errAnew)
 	}
 }

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -27,6 +28,9 @@ func worlds(all []seen) (w world) {
 	return w
 }
 
+// allGone are nodes of which that was seen, or which counts the same: nothing was.
+func allGone(n int) (all []seen) { return slices.Repeat([]seen{gone}, n) }
+
 // Each row of the table has a reason, and none says that a node that another hold cannot have had may
 // have lost its vote.
 func TestTableOfWhatIsSeenOfANode(t *testing.T) {
@@ -46,9 +50,9 @@ func TestTableOfWhatIsSeenOfANode(t *testing.T) {
 
 // kindsOf are the rows that a release, or a renewal, can see of a node.
 var (
-	atRelease = []seen{kept, late, gone, taken, silent}
-	ofOthers  = []seen{idle, gone, taken, silent} // of a node that never had a vote for the hold
-	atRenewal = []seen{kept, idle, anew, gone, taken, silent}
+	atRelease = []seen{older, sole, none, gone, taken, silent}
+	ofOthers  = []seen{sole, gone, taken, silent} // of a node that never had a vote for the hold
+	atRenewal = []seen{older, sole, newer, none, gone, taken, silent}
 )
 
 // Whatever the order of replies, a release has the result that the table tells from all of them: it
@@ -63,7 +67,7 @@ func TestReleaseTallyInEveryOrder(t *testing.T) {
 			multisets(voters, len(atRelease), func(at []int) {
 				orders(at, func(order []int) {
 					tally := tally{size: s, open: voters}
-					told := make([]seen, s.n) // unseen
+					told := allGone(s.n) // never asked
 					for i, kind := range at {
 						told[i] = atRelease[kind]
 					}
@@ -108,7 +112,7 @@ func see(t *testing.T, tally *tally, told []seen, order []int) {
 			t.Fatalf("%v %v: waits for nothing", s, told)
 		}
 		// It is decided already if nothing that may come changes it.
-		heard := make([]seen, s.n)
+		heard := allGone(s.n)
 		for _, i := range order[:k] {
 			heard[i] = told[i]
 		}
@@ -166,9 +170,9 @@ func TestRenewTallyInEveryOrder(t *testing.T) {
 				w, votes, granted, left := worlds(told), 0, 0, 0
 				for i, kind := range told {
 					switch {
-					case kind == kept || known[i] && (kind == idle || kind == anew):
+					case kind == older || kind == none || known[i] && (kind == sole || kind == newer):
 						votes++
-					case kind == idle || kind == anew:
+					case kind == sole || kind == newer:
 						granted++
 					case kind == gone && !known[i]:
 						left++
@@ -207,7 +211,7 @@ func TestRenewTallyInEveryOrder(t *testing.T) {
 func renewed(t *testing.T, tally *tally, told []seen, known []bool, order []int) {
 	t.Helper()
 	s := tally.size
-	heard := make([]seen, s.n)
+	heard := allGone(s.n)
 	votes := 0
 	for _, i := range order {
 		over := votes >= s.q && worlds(heard).others < s.q
@@ -219,10 +223,10 @@ func renewed(t *testing.T, tally *tally, told []seen, known []bool, order []int)
 		}
 		heard[i] = told[i]
 		switch kind := told[i]; {
-		case kind == kept || known[i] && (kind == idle || kind == anew):
+		case kind == older || kind == none || known[i] && (kind == sole || kind == newer):
 			votes++
 			tally.renewed(reply{node: i, says: continuous, seen: kind})
-		case kind == idle || kind == anew:
+		case kind == sole || kind == newer:
 			tally.renewed(reply{node: i, says: fresh, seen: kind})
 		case kind == gone && known[i]:
 			tally.fail(i, replaced, errSilent)
@@ -241,9 +245,9 @@ func renewed(t *testing.T, tally *tally, told []seen, known []bool, order []int)
 func TestRenewTallyOfASilentNodeThatHasForgotten(t *testing.T) {
 	t.Parallel()
 	tally := tally{size: size{3, 2}, open: 3}
-	tally.fail(0, shows[newer].silence, errSilent)
-	tally.fail(1, shows[found].silence, errSilent)
-	tally.renewed(reply{node: 2, says: continuous, seen: kept})
+	tally.fail(0, newer, errSilent)
+	tally.fail(1, newer, errSilent)
+	tally.renewed(reply{node: 2, says: continuous, seen: older})
 	if got := tally.renewal(); got != no {
 		t.Errorf("two of three have forgotten: %v", got)
 	}
@@ -258,22 +262,22 @@ func TestReleaseTallyBesideAnotherOwner(t *testing.T) {
 		others []seen // and of those that are asked after them
 		want   decision
 	}{
-		{size{5, 3}, []seen{kept, kept, taken, taken, silent}, nil, unknown},      // a lost first copy, or a stopped node
-		{size{5, 3}, []seen{kept, silent, silent, taken, taken}, nil, unknown},    //
-		{size{5, 3}, []seen{kept, kept, gone, gone, silent}, nil, unknown},        // the other has left
-		{size{5, 3}, []seen{kept, kept, kept, taken, taken}, nil, yes},            // tries that will take their votes back
-		{size{5, 3}, []seen{kept, kept, kept, silent, silent}, nil, yes},          //
-		{size{3, 2}, []seen{kept, silent}, []seen{taken}, unknown},                // the third node was away at the acquire
-		{size{3, 2}, []seen{kept, silent}, []seen{gone}, unknown},                 // it has voted for another, which has left
-		{size{3, 2}, []seen{kept, silent}, []seen{idle}, yes},                     // it has voted for nobody
-		{size{5, 3}, []seen{kept, kept, silent}, []seen{idle, taken}, yes},        //
-		{size{5, 3}, []seen{kept, kept, silent}, []seen{gone, taken}, unknown},    //
-		{size{5, 3}, []seen{kept, kept, silent}, []seen{silent, silent}, unknown}, //
-		{size{5, 4}, []seen{kept, kept, silent, taken, taken}, nil, yes},          // four need one of the two
-		{size{5, 4}, []seen{kept, taken, taken, taken, silent}, nil, unknown},     //
-		{size{3, 2}, []seen{kept, taken, taken}, nil, no},                         //
-		{size{5, 3}, []seen{gone, silent, silent, gone, gone}, nil, no},           //
-		{size{5, 3}, []seen{kept, kept, silent, silent, silent}, nil, unknown},    //
+		{size{5, 3}, []seen{older, older, taken, taken, silent}, nil, unknown},      // a lost first copy, or a stopped node
+		{size{5, 3}, []seen{older, silent, silent, taken, taken}, nil, unknown},     //
+		{size{5, 3}, []seen{older, older, gone, gone, silent}, nil, unknown},        // the other has left
+		{size{5, 3}, []seen{older, older, older, taken, taken}, nil, yes},           // tries that will take their votes back
+		{size{5, 3}, []seen{older, older, older, silent, silent}, nil, yes},         //
+		{size{3, 2}, []seen{older, silent}, []seen{taken}, unknown},                 // the third node was away at the acquire
+		{size{3, 2}, []seen{older, silent}, []seen{gone}, unknown},                  // it has voted for another, which has left
+		{size{3, 2}, []seen{older, silent}, []seen{sole}, yes},                      // it has voted for nobody
+		{size{5, 3}, []seen{older, older, silent}, []seen{sole, taken}, yes},        //
+		{size{5, 3}, []seen{older, older, silent}, []seen{gone, taken}, unknown},    //
+		{size{5, 3}, []seen{older, older, silent}, []seen{silent, silent}, unknown}, //
+		{size{5, 4}, []seen{older, older, silent, taken, taken}, nil, yes},          // four need one of the two
+		{size{5, 4}, []seen{older, taken, taken, taken, silent}, nil, unknown},      //
+		{size{3, 2}, []seen{older, taken, taken}, nil, no},                          //
+		{size{5, 3}, []seen{gone, silent, silent, gone, gone}, nil, no},             //
+		{size{5, 3}, []seen{older, older, silent, silent, silent}, nil, unknown},    //
 	} {
 		tally := tally{size: c.size, open: len(c.seen)}
 		for _, kind := range c.seen {
@@ -293,7 +297,7 @@ func TestReleaseTallyBesideAnotherOwner(t *testing.T) {
 			t.Errorf("%v %v %v: %v, want %v", c.size, c.seen, c.others, got, c.want)
 		}
 	}
-	if text := (&tally{size: size{5, 3}, sights: [kinds]int{kept: 2, taken: 2, silent: 1}}).tell(); text != "2 of 5 nodes have kept their votes, 2 vote for another, 1 do not tell" {
+	if text := (&tally{size: size{5, 3}, sights: [kinds]int{older: 2, taken: 2, silent: 1}}).tell(); text != "2 of 5 nodes have kept their votes, 2 vote for another, 1 do not tell" {
 		t.Error(text)
 	}
 }

@@ -219,7 +219,7 @@ func (n *leaving) count(r reply) {
 func (n *leaving) quarantined(ctx context.Context) decision {
 	held := n.quarantine.kept(ctx, n.forgot)
 	n.tally.sights[gone] -= held
-	n.tally.sights[kept] += held
+	n.tally.sights[older] += held
 	return n.tally.release()
 }
 
@@ -241,7 +241,7 @@ func (n *leaving) askOthers(ctx context.Context, f *fanout, id string, given []b
 		case r.err != nil:
 			n.tally.fail(r.node, silent, r.err)
 		case r.says == unmoved:
-			n.tally.saw(idle)
+			n.tally.saw(sole)
 		case r.says == busy:
 			n.tally.saw(taken)
 		default:

@@ -322,7 +322,7 @@ func TestReleaseThatIsCutOffGoesOn(t *testing.T) {
 func TestRequestsSettleBeforeVotesAreTakenBack(t *testing.T) {
 	t.Parallel()
 	p := ballot{votes: make([]vote, 3)}
-	answered := func(b *ballot, r reply) { b.answered(&r, 0, time.Now(), 0) }
+	answered := func(b *ballot, r reply) { b.answered(&r, time.Time{}, time.Now(), 0) }
 	for i := range 3 {
 		if !p.ask(i) {
 			t.Fatal("not asked")

@@ -50,7 +50,7 @@ func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
 			t.votedFor(r.id, r.rest, r.token)
 			fallthrough
 		default:
-			t.saw(unseen)
+			t.saw(none)
 		}
 		verdict = t.held()
 		return verdict != wait
@@ -95,7 +95,7 @@ func (l *Lock) ForceUnlock(holdID string) protocol.Request[bool] {
 				} else if r.err != nil {
 					t.fail(r.node, silent, r.err)
 				} else {
-					t.saw(unseen)
+					t.saw(none)
 				}
 			})
 		}
@@ -105,11 +105,11 @@ func (l *Lock) ForceUnlock(holdID string) protocol.Request[bool] {
 				t.fail(r.node, silent, r.err)
 			case r.says == released:
 				t.votedFor(r.id, 0, 0)
-				t.saw(unseen)
+				t.saw(none)
 			case r.unsure:
 				t.fail(r.node, silent, errRepeated)
 			default:
-				t.saw(unseen)
+				t.saw(none)
 			}
 		})
 		if t.held() == unknown {

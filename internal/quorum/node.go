@@ -58,7 +58,7 @@ type reply struct {
 	id    string        // busy, votedFor, released by force: whose vote it is, or was
 	rest  time.Duration // busy, votedFor: how long that vote lasts
 	token int64         // votedFor: of the hold; 0: it is not (yet) a hold
-	seen  seen          // continuous, fresh: what that shows of the node
+	seen  seen          // granted, continuous, fresh: what that shows of the node
 	about *about        // the answer of a node that was asked about itself
 }
 

@@ -8,14 +8,14 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// part is what one node does in a round or a release: the state of its vote, its reply, what the tables
-// say that it shows, and whether it counts in the round.
+// part is what one node does in a round or a release: its vote, its reply, what that shows of it, whether it
+// counts in the round, and what is known of the vote when the round has confirmed the hold.
 type part struct {
-	state  state
+	vote   vote
 	reply  reply
-	event  event // eventKinds: none
 	shows  seen
 	counts bool
+	then   seen
 }
 
 // The last confirmation, by a round that began long before, the round that is played, and its end.
@@ -25,40 +25,68 @@ var (
 	playNow             = playBegan.Add(time.Minute)
 )
 
-// stampOf is one whose count tells that the node may have voted for another hold, or cannot have.
-func stampOf(sole bool) string {
-	if sole {
-		return "8:1"
-	}
-	return "99:1"
+// known is a vote, and the state that a client knows of it.
+type known struct {
+	state seen
+	vote  vote
 }
+
+// playVotes are the votes that a client may know of: also one of unknown age, and none at all.
+func playVotes() []known {
+	read, anew := playSince.Add(30*time.Second), playSince.Add(20*time.Second)
+	return []known{
+		{none, vote{}},
+		{none, vote{stamp: "50:1", read: read, by: read}},
+		{older, vote{stamp: "50:1", read: read, by: playSure}},
+		{older, vote{stamp: "8:1", read: read, by: read}},
+		{sole, vote{stamp: "8:1", read: read, by: read, anew: anew}},
+		{newer, vote{stamp: "50:1", read: read, by: read, anew: anew}},
+	}
+}
+
+// isAnew reports whether a renewal has granted the vote anew since the last confirmation.
+func (k known) isAnew() bool { return k.state == sole || k.state == newer }
 
 // partsOfRenewal are all that a node may do in a round of renewals.
 func partsOfRenewal() (all []part) {
-	for s := range stateKinds {
-		find := func(granted time.Time, e event) {
-			p := part{s, reply{says: continuous, stamp: "50:1", age: playNow.Sub(granted)}, e, shows[moves[e][s]].continuous, true}
-			if s == untold && granted.After(playSince) { // the node tells that it is FRESH
-				p.event, p.shows, p.counts = freshFound, shows[moves[freshFound][s]].fresh, false
-			}
-			all = append(all, p)
+	ages := []known{{older, vote{by: playSure}}, {none, vote{by: playSince}}, {newer, vote{by: playBegan}}}
+	for _, k := range playVotes() {
+		v, then, silence := k.vote, older, silent
+		if v.stamp == "" {
+			then = none
 		}
-		if s != none {
-			find(playSure, continuousBefore)
-			find(playSince, continuousAmid)
-			find(playBegan, continuousAmid)
+		if k.isAnew() {
+			silence = newer
 		}
-		for _, e := range []event{freshNow, freshFound, freshSole} {
-			r := reply{says: fresh, stamp: stampOf(e == freshSole)}
-			if e == freshFound {
-				r.age = time.Second
+		for _, told := range ages {
+			age := playNow.Sub(told.vote.by)
+			if v.stamp != "" {
+				shows := k.state
+				if shows == none { // the node tells its age
+					shows = told.state
+				}
+				all = append(all, part{v, reply{says: continuous, stamp: v.stamp, age: age}, shows, true, then})
 			}
-			all = append(all, part{s, r, e, shows[moves[e][s]].fresh, false})
+			shows := told.state
+			if k.isAnew() {
+				shows = newer
+			}
+			all = append(all, part{v, reply{says: fresh, stamp: "99:1", age: age}, shows, false, older})
+			switch shows {
+			case none:
+				shows = older // there was no other before
+			case newer:
+				shows = sole
+			}
+			all = append(all, part{v, reply{says: fresh, stamp: "8:3", age: age}, shows, false, older})
 		}
 		all = append(all,
-			part{s, reply{says: busy}, eventKinds, taken, false},
-			part{s, reply{says: abandoned}, eventKinds, gone, false},
-			part{s, reply{err: errSilent}, eventKinds, shows[s].silence, false})
+			// It was granted in this round, perhaps after the answers that confirm the hold.
+			part{v, reply{says: fresh, stamp: "9:1"}, newer, false, none},
+			part{v, reply{says: fresh, stamp: "8:2"}, sole, false, older},
+			part{v, reply{says: busy}, taken, false, then},
+			part{v, reply{says: abandoned}, gone, false, then},
+			part{v, reply{err: errSilent}, silence, false, then})
 	}
 	return all
 }
@@ -83,12 +111,9 @@ func oneOfEach(all []part) (few []part) {
 func playable(s size, nodes []part) (*Lock, *ballot) {
 	l := &Lock{size: s, clock: fixedClock{now: playNow}}
 	b := l.newBallot(lease)
-	b.token, b.since, b.sure, b.era = 7, playSince, playSure, 1
+	b.token, b.since, b.sure = 7, playSince, playSure
 	for i, p := range nodes {
-		b.votes[i].state = p.state
-		if p.state != none {
-			b.votes[i].stamp = "50:1"
-		}
+		b.votes[i] = p.vote
 	}
 	return l, b
 }
@@ -116,7 +141,7 @@ func each(s size, parts []part, fn func(nodes []part, order []int)) {
 }
 
 // Whatever the client knows of the votes, and in whatever order the nodes reply to a renewal: a round
-// counts them and decides as the tables say. The votes are then as the tables say.
+// counts them and decides as the tables say.
 func TestRenewalsPlayedFromTheTable(t *testing.T) {
 	t.Parallel()
 	for _, s := range []size{{3, 2}, {5, 3}} {
@@ -133,7 +158,7 @@ func TestRenewalsPlayedFromTheTable(t *testing.T) {
 				r := nodes[i].reply
 				r.node = i
 				if b.ask(i); r.err == nil {
-					b.answered(&r, n.era, playNow, promptFloor)
+					b.answered(&r, n.began, playNow, promptFloor)
 				}
 				decides := n.count(r, playNow)
 				if over {
@@ -173,19 +198,8 @@ func TestRenewalsPlayedFromTheTable(t *testing.T) {
 			ends[want]++
 			n.verdict()
 			for i, p := range nodes {
-				state := p.state
-				if p.event != eventKinds {
-					state = moves[p.event][state]
-				}
-				if want == yes {
-					e := confirmedInTime
-					if b.votes[i].heard.After(b.sure) {
-						e = confirmedLate
-					}
-					state = moves[e][state]
-				}
-				if b.votes[i].state != state {
-					t.Fatalf("%v %+v %v: the vote of node %d is %v, want %v", s, nodes, order, i, b.votes[i].state, state)
+				if state := b.state(&b.votes[i]); want == yes && state != p.then {
+					t.Fatalf("%v %+v %v: the vote of node %d is %v, want %v", s, nodes, order, i, state, p.then)
 				}
 			}
 		})
@@ -198,27 +212,29 @@ func TestRenewalsPlayedFromTheTable(t *testing.T) {
 
 // partsOfRelease are all that a node which may have voted may do in a release.
 func partsOfRelease() (all []part) {
-	add := func(s state, r reply, shows seen) { all = append(all, part{state: s, reply: r, shows: shows}) }
-	for s := range stateKinds {
-		what := shows[s].release
-		for granted, age := range map[time.Time]seen{playSure: kept, playBegan: late} {
-			r := reply{says: released, stamp: "50:1", age: playNow.Sub(granted)}
-			if s == none || what == unseen {
-				add(s, r, age)
-			} else {
-				add(s, r, what)
+	for _, k := range playVotes() {
+		add := func(r reply, shows seen) { all = append(all, part{vote: k.vote, reply: r, shows: shows}) }
+		for _, told := range []known{{older, vote{by: playSure}}, {none, vote{by: playBegan}}} {
+			r, shows := reply{says: released, stamp: "51:2", age: playNow.Sub(told.vote.by)}, told.state // granted to a late copy
+			if k.isAnew() {
+				shows = newer
 			}
-			r.stamp = "51:2" // another grant, by a late copy
-			add(s, r, age)
+			add(r, shows)
+			if k.state != none {
+				shows = k.state
+			}
+			if r.stamp = k.vote.stamp; r.stamp != "" {
+				add(r, shows)
+			}
 		}
-		if what == kept {
-			add(s, reply{says: released}, kept) // it was not asked for its age
+		if !means[k.state].others {
+			add(reply{says: released}, older) // it was not asked for its age
 		}
-		add(s, reply{}, gone)
-		add(s, reply{says: busy}, taken)
-		add(s, reply{unsure: true}, silent)
-		add(s, reply{says: busy, unsure: true}, silent)
-		add(s, reply{err: errSilent}, silent)
+		add(reply{}, gone)
+		add(reply{says: busy}, taken)
+		add(reply{unsure: true}, silent)
+		add(reply{says: busy, unsure: true}, silent)
+		add(reply{err: errSilent}, silent)
 	}
 	return all
 }
@@ -233,7 +249,7 @@ func TestReleasesPlayedFromTheTable(t *testing.T) {
 			releases++
 			l, b := playable(s, nodes)
 			n := &leaving{Lock: l, ballot: b, tally: tally{size: s, open: s.n}}
-			told := make([]seen, s.n) // unseen
+			told := allGone(s.n) // not asked yet
 			for _, i := range order {
 				if n.tally.release() != wait {
 					break

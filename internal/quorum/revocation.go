@@ -88,11 +88,11 @@ func (t *tally) asked(r reply) {
 	switch {
 	case r.err != nil:
 		t.fail(r.node, silent, r.err)
-	case r.says == written:
-		t.saw(kept)
-		t.votes++
 	default:
-		t.saw(unseen)
+		t.saw(none)
+	}
+	if r.says == written {
+		t.votes++
 	}
 }
 
@@ -100,4 +100,4 @@ func (t *tally) asked(r reply) {
 func (t *tally) written() bool { return t.enough(t.votes) }
 
 // unasked reports whether no quorum can have the request.
-func (t *tally) unasked() bool { return t.votes == 0 && t.blocks(t.sights[unseen]) }
+func (t *tally) unasked() bool { return t.votes == 0 && t.blocks(t.sights[none]) }

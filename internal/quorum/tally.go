@@ -161,18 +161,18 @@ func (t *grantTally) count(r reply) {
 		t.fail(r.node, silent, r.err)
 	case r.says == granted:
 		// Only votes whose reply was read count (model: COUNT_UNREAD).
-		t.saw(kept)
+		t.saw(older)
 		g.stamp, g.count, g.level = r.stamp, r.count, r.count
 	case r.says == busy:
 		t.saw(taken)
 		t.votedFor(r.id, r.rest, 0)
 	default:
-		t.saw(unseen)
+		t.saw(none)
 	}
 }
 
 // heard returns how many nodes have answered.
-func (t *grantTally) heard() int { return t.sights[kept] + t.sights[taken] + t.sights[unseen] }
+func (t *grantTally) heard() int { return t.sights[older] + t.sights[taken] + t.sights[none] }
 
 // read returns how many grants were read and count.
 func (t *grantTally) read() (n int) {

@@ -374,9 +374,9 @@ func TestStateTallyInEveryOrder(t *testing.T) {
 					switch kinds[i] {
 					case a, b:
 						tally.votedFor(fmt.Sprint(kinds[i]), time.Duration(i), int64(i))
-						tally.saw(unseen)
+						tally.saw(none)
 					case free:
-						tally.saw(unseen)
+						tally.saw(none)
 					default:
 						tally.fail(i, silent, errSilent)
 					}
@@ -437,9 +437,9 @@ func TestForceTallyInEveryOrder(t *testing.T) {
 					switch kinds[i] {
 					case a, b:
 						tally.votedFor(fmt.Sprint(kinds[i]), 0, 0)
-						tally.saw(unseen)
+						tally.saw(none)
 					case free:
-						tally.saw(unseen)
+						tally.saw(none)
 					default:
 						tally.fail(i, silent, errSilent)
 					}

@@ -11,110 +11,96 @@
 // copy of a request could otherwise make a node vote again.
 //
 // A hold is confirmed when its votes were granted, and by each renewal that shows that no other
-// hold can have had a quorum meanwhile. So what matters of a vote is when it was granted, not
-// when the client heard of it. A client knows one of seven things:
+// hold can have had a quorum meanwhile. So it matters whether a vote was granted before the last
+// confirmation or after it:
 //
-//	none    no vote
-//	older   the vote was granted before the last confirmation
-//	untold  before it or after: the reply came late, and the node will tell
-//	amid    in the round of the confirmation, perhaps after the other nodes had answered (NO_MID)
-//	sole    after it, but the node voted for no other hold before: see ballot.sole
-//	found   perhaps after it: a renewal found a vote that the client did not know
-//	newer   after it
+//	none   there is no vote, or the client does not know when it was granted
+//	older  granted before the confirmation
+//	sole   granted after it, but the node voted for no other hold before: see ballot.sole
+//	newer  granted after it
 //
-// Each reply moves a vote. A point: it stays.
+// The state is not stored. A reply says when the vote was granted, as exactly as its delay
+// allows (ballot.learn), and the state follows from that and from the time of the confirmation
+// (ballot.state). A CONTINUOUS vote counts in the round that finds it, a FRESH vote from the next
+// round on.
 //
-//	                            none   older  untold amid   sole   found  newer
-//	ACQ granted, in time        older  .      .      .      .      .      .
-//	  its vote was known        .      older  older  older  older  older  older
-//	  too late, past the token  untold untold untold .      untold .      .
-//	RAISE refused               none   none   none   none   none   none   none
-//	CONTINUOUS, granted before  .      .      older  .      .      .      .
-//	  granted in the round      .      .      amid   .      .      .      .
-//	FRESH, granted now          newer  newer  newer  newer  newer  newer  newer
-//	  granted before            found  found  found  found  found  found  found
-//	  no other hold before      sole   sole   .      .      sole   .      .
-//	FRESH, of an earlier era    untold untold untold untold found  .      found
-//	  no other hold before      older  .      .      .      .      .      .
-//	confirmed, heard in time    .      .      older  older  older  older  older
-//	  heard late                .      .      amid   older  older  amid   amid
-//
-// A CONTINUOUS vote counts in the round that finds it, unless the client did not know when it was
-// granted and the node tells that it was after the confirmation: then it is FRESH. A FRESH vote
-// counts from the next round on. A round and a release conclude from what a reply shows of a node,
-// by the state that the vote has then; lasted.go says what follows from that.
-//
-//	        CONTINUOUS  FRESH  no answer  taken back
-//	none    kept        -      silent     by its age
-//	older   kept        idle   silent     kept
-//	untold  -           anew   silent     by its age
-//	amid    late        late   silent     late
-//	sole    idle        idle   anew       kept
-//	found   anew        anew   anew       by its age
-//	newer   anew        anew   anew       late
-//
-// Read in this order: vote.go has these tables, tally.go and lasted.go decide, fanout.go asks, ballot.go
-// records what each node may have; acquire.go, keep.go, leave.go and look.go use all of them;
+// Read in this order: vote.go has what is known of a vote, lasted.go and tally.go decide, fanout.go asks,
+// ballot.go records what each node may have; acquire.go, keep.go, leave.go and look.go use all of them;
 // quarantine.go, clocks.go and admit.go say which nodes may vote at all.
 package quorum
 
-// state is what a client knows of a node's vote for a hold.
-type state uint8
-
-const (
-	none state = iota
-	older
-	untold
-	amid
-	sole
-	found
-	newer
-	stateKinds
+import (
+	"strconv"
+	"strings"
+	"time"
 )
 
-// event is what moves a vote.
-type event uint8
+// vote is that of one node, and what the requests for it may have done there: whether it must be
+// taken back, and whether that needs a tombstone.
+type vote struct {
+	stamp string    // of the last grant; empty if there is none, or if either of two grants may be the last
+	read  time.Time // when the client first read that stamp
+	by    time.Time // the last grant was not later than this
+	anew  time.Time // a renewal granted the vote anew, then or later; zero if none did
+	level int64     // the highest known value of the counter, while the node has voted for the hold
 
-const (
-	acquired event = iota
-	acquiredKnown
-	acquiredLate
-	raiseRefused
-	continuousBefore
-	continuousAmid
-	freshNow
-	freshFound
-	freshSole
-	staleFresh
-	staleSole
-	confirmedInTime
-	confirmedLate
-	eventKinds
-)
-
-// moves and shows are the tables of the package comment.
-var moves = [eventKinds][stateKinds]state{
-	acquired:         {older, older, untold, amid, sole, found, newer},
-	acquiredKnown:    {none, older, older, older, older, older, older},
-	acquiredLate:     {untold, untold, untold, amid, untold, found, newer},
-	raiseRefused:     {none, none, none, none, none, none, none},
-	continuousBefore: {none, older, older, amid, sole, found, newer},
-	continuousAmid:   {none, older, amid, amid, sole, found, newer},
-	freshNow:         {newer, newer, newer, newer, newer, newer, newer},
-	freshFound:       {found, found, found, found, found, found, found},
-	freshSole:        {sole, sole, untold, amid, sole, found, newer},
-	staleFresh:       {untold, untold, untold, untold, found, found, found},
-	staleSole:        {older, older, untold, amid, sole, found, newer},
-	confirmedInTime:  {none, older, older, older, older, older, older},
-	confirmedLate:    {none, older, amid, older, older, amid, amid},
+	open  int     // requests under way
+	waits settler // is told when there are none left; nil: nothing waits
+	given bool    // it has voted, or may have
+	stray bool    // a copy without an answer may still make it vote
 }
 
-var shows = [stateKinds]struct{ continuous, fresh, silence, release seen }{
-	none:   {kept, unseen, silent, unseen},
-	older:  {kept, idle, silent, kept},
-	untold: {unseen, anew, silent, unseen},
-	amid:   {late, late, silent, late},
-	sole:   {idle, idle, anew, kept},
-	found:  {anew, anew, anew, unseen},
-	newer:  {anew, anew, anew, late},
+// learn records the vote in a reply to a renewal of a round that began at that time, or to an acquire if began is zero,
+// and notes in the reply what that shows of the node. The reply to an acquire may come prompt later than the hold.
+//
+// The vote was granted between from and by. A stamp is unique, and what is known of its grant stays true. A grant with
+// another stamp is later if the request was sent after the known stamp was read. Otherwise either may be the later
+// one, and the next round finds out.
+func (b *ballot) learn(v *vote, r *reply, began, now time.Time, prompt time.Duration) {
+	isKnown, from, by := r.stamp == v.stamp, began.Add(-r.age), now.Add(-r.age)
+	switch {
+	case isKnown && by.Before(v.by):
+		v.by = by
+	case isKnown:
+	case began.Before(v.read):
+		v.stamp, v.read, v.level = "", now, 0
+	default:
+		v.stamp, v.read, v.by, v.level = r.stamp, now, by, 0 // the counter may be lost too
+	}
+	v.level = max(v.level, r.count)
+	switch {
+	// A known vote that is older stays so: the node's clock may have jumped.
+	case from.After(v.anew) && (r.says == fresh || b.state(v) == none) && (r.age == 0 || from.After(b.sure)):
+		v.anew = from
+	case r.says == granted && now.Sub(b.since) <= prompt: // as good as the votes that made the hold
+		v.by, v.anew = b.sure, time.Time{}
+	}
+	r.seen = b.state(v)
+	// The request had no stamp if the acquire was answered while it was under way.
+	if r.says == fresh && isKnown && means[r.seen].ours {
+		r.says = continuous
+	}
+}
+
+// state returns the state of a vote.
+func (b *ballot) state(v *vote) seen {
+	isAnew, isSole := !v.anew.Before(b.since), b.sole(v.stamp)
+	switch {
+	case isAnew && isSole:
+		return sole
+	case isAnew:
+		return newer
+	case isSole, v.stamp != "" && !v.by.After(b.sure):
+		return older
+	}
+	return none
+}
+
+// sole reports whether a node that has given a vote with this stamp had voted for no hold before that came
+// later than this one. Such a hold has a higher token, because this one has written its own back to a
+// quorum, and each of its nodes has counted to that (model/lasted.pml).
+func (b *ballot) sole(stamp string) bool {
+	count, _, _ := strings.Cut(stamp, ":")
+	n, err := strconv.ParseInt(count, 10, 64)
+	return err == nil && n-1 <= b.token
 }

@@ -2,51 +2,10 @@ package quorum
 
 import (
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
-
-// The tables of the package comment are those that the code uses.
-func TestTablesOfVotesAreThoseOfThePackageComment(t *testing.T) {
-	t.Parallel()
-	names := []string{"none", "older", "untold", "amid", "sole", "found", "newer"}
-	kinds := map[string]seen{"kept": kept, "idle": idle, "late": late, "anew": anew, "silent": silent, "-": unseen, "age": unseen}
-	text, err := os.ReadFile("vote.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	comment, _, _ := strings.Cut(string(text), "\npackage quorum")
-	var rows [][]string // the lines of tables, without their titles
-	for line := range strings.Lines(comment) {
-		if line, ok := strings.CutPrefix(line, "//\t"); ok {
-			rows = append(rows, strings.Fields(strings.ReplaceAll(line, "by its age", "age")))
-		}
-	}
-	rows = rows[len(names)+1:] // what the states mean, and their names
-	for e := range eventKinds {
-		cells := rows[e][len(rows[e])-len(names):]
-		for s, cell := range cells {
-			want := state(slices.Index(names, cell))
-			if cell == "." {
-				want = state(s)
-			}
-			if moves[e][s] != want {
-				t.Errorf("row %v, %s: %v", rows[e], names[s], moves[e][s])
-			}
-		}
-	}
-	for s, row := range rows[int(eventKinds)+1:] {
-		got := shows[s]
-		for k, what := range []seen{got.continuous, got.fresh, got.silence, got.release} {
-			if row[0] != names[s] || kinds[row[k+1]] != what {
-				t.Errorf("row %v, column %d: %v", row, k, what)
-			}
-		}
-	}
-}
 
 // course is what has happened to the vote of one node for a hold with token 7, and what the client
 // knows of it. Each step takes a second: long enough for another hold.
@@ -69,13 +28,14 @@ type course struct {
 	replies  []answer
 	began    int // the round; 0: none
 	rounds   int
+	doubted  bool // one of them was no confirmation
 	losses   int
 	now      int
 }
 
-// renewal is a RENEW that may still run, so often.
+// renewal is a RENEW of some round that may still run, so often.
 type renewal struct {
-	era    int
+	began  int
 	stamp  string
 	copies int
 }
@@ -83,7 +43,7 @@ type renewal struct {
 // answer is a reply that was not read yet.
 type answer struct {
 	reply
-	era, ran int
+	began, ran int // 0: of an acquire
 }
 
 var epoch = time.Now()
@@ -93,8 +53,19 @@ const courseSteps = 9
 
 func instant(step int) time.Time { return epoch.Add(time.Duration(step) * time.Second) }
 
-// ago tells a time, for a map.
+// began is when a round began; that of round 0 is zero, as for an acquire.
+func began(step int) (t time.Time) {
+	if step > 0 {
+		t = instant(step)
+	}
+	return t
+}
+
+// ago tells a time, for a map; -1: it is zero.
 func (c *course) ago(t time.Time) int {
+	if t.IsZero() {
+		return -1
+	}
 	return c.now - int(t.Sub(epoch).Round(time.Second)/time.Second)
 }
 
@@ -119,14 +90,14 @@ func (c *course) key() string {
 		}
 		return 0
 	}
-	k := fmt.Sprint(v.state, name(v.stamp), sole(v.stamp), c.ago(v.heard) < c.ago(c.sure), c.ago(c.since), c.ago(c.sure), c.grace,
+	k := fmt.Sprint(name(v.stamp), sole(v.stamp), v.read.IsZero(), c.ago(v.by), c.ago(v.anew), c.ago(c.since), c.ago(c.sure),
 		"|", min(c.counter, 9), c.ours, name(c.stamp), sole(c.stamp), v.stray, c.now-c.granted, c.now-c.rival, c.rival == 0,
-		"|", c.acquires, c.read, c.now-c.began, c.began == 0, c.rounds, c.losses)
+		"|", c.acquires, c.read, c.ago(began(c.began)), c.rounds, c.doubted, c.losses)
 	for _, r := range c.requests {
-		k += fmt.Sprint("/", c.era-r.era, name(r.stamp), r.copies)
+		k += fmt.Sprint("/", began(r.began).Before(v.read), c.ago(began(r.began)), name(r.stamp), r.copies)
 	}
 	for _, r := range c.replies {
-		k += fmt.Sprint("\\", r.says, c.era-r.era, name(r.stamp), sole(r.stamp), r.age, c.now-r.ran)
+		k += fmt.Sprint("\\", r.says, began(r.began).Before(v.read), c.ago(began(r.began)), name(r.stamp), sole(r.stamp), r.age, c.now-r.ran)
 	}
 	return k
 }
@@ -135,11 +106,11 @@ func (c *course) key() string {
 func (c *course) step(what string, do func(c *course)) *course {
 	next := &course{
 		counter: c.counter, ours: c.ours, stamp: c.stamp, granted: c.granted, rival: c.rival, acquires: c.acquires, unsure: c.unsure, read: c.read,
-		requests: slices.Clone(c.requests), replies: slices.Clone(c.replies), began: c.began, rounds: c.rounds, losses: c.losses,
+		requests: slices.Clone(c.requests), replies: slices.Clone(c.replies), began: c.began, rounds: c.rounds, doubted: c.doubted, losses: c.losses,
 		now: c.now + 1, steps: c.steps + "; " + what,
 	}
 	b := &next.ballot
-	b.votes, b.era, b.since, b.sure, b.grace, b.token = slices.Clone(c.votes), c.era, c.since, c.sure, c.grace, c.token
+	b.votes, b.since, b.sure, b.token = slices.Clone(c.votes), c.since, c.sure, c.token
 	do(next)
 	return next
 }
@@ -161,22 +132,26 @@ func (c *course) renew(r renewal) {
 	} else if c.stamp == r.stamp {
 		says = continuous
 	}
-	c.replies = append(c.replies, answer{reply{says: says, stamp: c.stamp, age: c.age()}, r.era, c.now})
+	c.replies = append(c.replies, answer{reply{says: says, stamp: c.stamp, age: c.age()}, r.began, c.now})
 }
 
-// hear reads a reply, and reports a lie: that the node cannot have voted for another hold, when it
-// has, after the round of the last confirmation had begun and before this one did.
-func (c *course) hear(k int) (lie bool) {
+// reads has the client read a reply, and reports a lie: that the node cannot have voted for another hold, when it
+// has, after the round of the last confirmation had begun and before this one did; or that it cannot have voted for
+// this one all the time, when it has.
+func (c *course) reads(k int) (lie bool) {
 	r := c.replies[k]
 	c.replies = slices.Delete(c.replies, k, k+1)
 	c.ask(0)
 	got := r.reply
-	c.answered(&got, r.era, instant(c.now), promptFloor)
-	cannot := got.seen != unseen && !means[got.seen].others
-	return r.era == c.era && c.began > 0 && cannot && c.rival < c.began && c.hidesRival()
+	c.answered(&got, began(r.began), instant(c.now), promptFloor)
+	isOfRound := r.began > 0 && r.began == c.began
+	return isOfRound && (!means[got.seen].others && c.rival < c.began && c.hidesRival() || !means[got.seen].ours && c.lasts())
 }
 
 func (c *course) hidesRival() bool { return c.rival > 0 && instant(c.rival).After(c.sure) }
+
+// lasts reports whether the node has voted for the hold since the last confirmation.
+func (c *course) lasts() bool { return c.ours && !instant(c.granted).After(c.sure) }
 
 // release reports a lie of a release that takes the vote back now.
 func (c *course) release() (lie bool) {
@@ -185,7 +160,8 @@ func (c *course) release() (lie bool) {
 	if stray || !c.old(0) {
 		r.stamp, r.age = c.stamp, c.age()
 	}
-	return c.ours && c.ended(r, instant(c.now)) == kept && c.hidesRival()
+	got := means[c.ended(r, instant(c.now))]
+	return c.ours && (!got.others && c.hidesRival() || !got.ours && c.lasts())
 }
 
 // nexts are the steps that can follow.
@@ -213,18 +189,21 @@ func (c *course) nexts(t *testing.T) (all []*course) {
 	if c.began == 0 && c.rounds < 3 {
 		add("renews", func(c *course) {
 			c.began, c.rounds = c.now, c.rounds+1
-			c.requests = append(c.requests, renewal{c.era, c.votes[0].stamp, 1})
+			c.requests = append(c.requests, renewal{c.began, c.votes[0].stamp, 1})
 		})
 	}
 	if c.began > 0 {
 		add("confirmed by others", func(c *course) {
-			c.confirm(instant(c.now), instant(c.began), promptFloor, c.era)
+			c.confirm(instant(c.now), instant(c.began), promptFloor)
 			c.began = 0
 		})
+		if !c.doubted {
+			add("in doubt", func(c *course) { c.began, c.doubted = 0, true })
+		}
 	}
 	for k, r := range c.requests {
 		if r.copies > 0 {
-			add(fmt.Sprint("RENEW of era ", r.era), func(c *course) {
+			add(fmt.Sprint("RENEW of round ", r.began), func(c *course) {
 				c.requests[k].copies--
 				c.renew(r)
 			})
@@ -232,7 +211,7 @@ func (c *course) nexts(t *testing.T) (all []*course) {
 	}
 	for k, r := range c.replies {
 		lie := false
-		add(fmt.Sprint("reads ", r.says, " ", r.stamp), func(c *course) { lie = c.hear(k) })
+		add(fmt.Sprint("reads ", r.says, " ", r.stamp), func(c *course) { lie = c.reads(k) })
 		if lie {
 			t.Fatalf("a lie%s", all[len(all)-1].steps)
 		}
@@ -241,19 +220,24 @@ func (c *course) nexts(t *testing.T) (all []*course) {
 }
 
 // Whatever happens on a node, and in whatever order its replies are read: a node is taken for one that has
-// voted for no other hold since the last confirmation only if it has not.
+// voted for no other hold since the last confirmation only if it has not, and for one that has lost the vote only if
+// it has.
 func TestVoteInEveryOrder(t *testing.T) {
 	t.Parallel()
-	met := map[state]bool{}
+	met := map[seen]bool{}
 	for acquires := range 3 {
 		start := &course{counter: 6, acquires: acquires, unsure: acquires > 1, now: 1}
+		start.doubted = acquires > 0 // with both there are three times as many courses
 		start.votes = make([]vote, 1)
 		start.won(7, []grant{{}}, instant(1), promptFloor)
 		visited, level := map[string]bool{}, []*course{start}
 		for step := range courseSteps + 1 {
 			var next []*course
 			for _, c := range level {
-				met[c.votes[0].state] = true
+				met[c.state(&c.votes[0])] = true
+				if c.unanswered(0) != silent && c.lasts() {
+					t.Fatalf("a vote is lost that is not%s", c.steps)
+				}
 				if c.release() {
 					t.Fatalf("a release lies%s", c.steps)
 				}
@@ -271,7 +255,7 @@ func TestVoteInEveryOrder(t *testing.T) {
 		}
 		t.Logf("%d copies of the acquire: %d courses", acquires, len(visited))
 	}
-	if len(met) != int(stateKinds) {
+	if len(met) != 4 {
 		t.Errorf("only %d states were met", len(met))
 	}
 }
