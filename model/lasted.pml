@@ -14,6 +14,10 @@
  *         after A has begun to release it does not matter. So from then on nothing
  *         happens on the nodes: what else could, can happen before as well.
  *
+ * A node says when it granted A's vote, counted in A's rounds. From that follows the
+ * state of the vote: NONE, OLDER, SOLE or NEWER. A vote counts in each round but the
+ * one that it was granted in; the code waits for one more if it did not know the vote.
+ *
  * There is no time, but A's leases do not run out here: its deadline has not
  * passed. B's votes end when it gives them back, however late, and it is told that
  * it has the lock while a quorum has its votes: no node loses one of these before.
@@ -58,19 +62,20 @@
 byte counter[3];
 byte holder[3];
 byte stamp[3];     /* counter value of the holder's grant */
+byte when[3];      /* A's vote was granted: */
+
+#define BEFORE 0   /* before the round of the last confirmation began,   */
+#define AMID 1     /* in that round,                                     */
+#define SINCE 2    /* after the confirmation,                            */
+#define NOW 3      /* or in this round                                   */
 
 /* A. */
 mtype:phase = { HOLDING, RENEWING, LEAVING, OVER };
 mtype:phase phase = HOLDING;
-mtype:seen = { UNSEEN, KEPT, IDLE, LATE, ANEW, GONE, TAKEN, SILENT };
+mtype:seen = { UNSEEN, NONE, OLDER, SOLE, NEWER, GONE, TAKEN, SILENT };
 mtype:seen seen[3];
 bool given[3];     /* was asked for its vote: it may have voted          */
-bool known[3];     /* A knows the stamp of its vote                      */
-bool anew[3];      /* voted anew since the last confirmation ...         */
-bool idle[3];      /* ... but, by the count, for nobody else before      */
-bool mid[3];       /* voted anew during the round of the last one        */
-bool fresh[3];     /* voted anew in this round: FRESH                    */
-bool votes[3];     /* answered this round: CONTINUOUS                    */
+bool votes[3];     /* answered this round, with a vote of before it      */
 
 /* B. */
 byte got[3];       /* stamp of the grant that was read; 0: none          */
@@ -90,19 +95,19 @@ bool doubted;
 #define RIVAL 1      /* B has had the lock, and A goes on in doubt,      */
 #define UNKNOWN 2    /* and the release is not confirmed                 */
 #define RESOLVED 4   /* a doubt is cleared by a node that was silent     */
-#define BY_IDLE 8    /* a release needs a node that is idle              */
+#define BY_SOLE 8    /* a release needs a node that voted for nobody     */
 
 #define holds (phase == HOLDING || phase == RENEWING)
 #define larger(a, b) (a > b -> a : b)
 #define highest larger(larger(counter[0], counter[1]), counter[2])
-#define cannot(n) (seen[n] == KEPT || seen[n] == IDLE)
+#define cannot(n) (seen[n] == OLDER || seen[n] == SOLE)
 #define others (3 - cannot(0) - cannot(1) - cannot(2))
 #define is(kind) ((seen[0] == kind) + (seen[1] == kind) + (seen[2] == kind))
-#define oursAtRenewal (is(KEPT) + is(LATE) + is(SILENT))
-#define oursAtRelease (is(KEPT) + is(LATE) + is(SILENT))
+#define ours (is(OLDER) + is(NONE) + is(SILENT))
 #define continuous (votes[0] + votes[1] + votes[2])
 #define allSeen (is(UNSEEN) == 0)
-#define none(n) (stamp[n] - 1 <= HELD)
+#define isSole(n) (stamp[n] - 1 <= HELD)
+#define state(n) (when[n] >= SINCE -> (isSole(n) -> SOLE : NEWER) : (when[n] == BEFORE || isSole(n) -> OLDER : NONE))
 
 #ifdef NO_DOUBT
 #define alone true
@@ -111,7 +116,7 @@ bool doubted;
 #endif
 
 #ifdef TRUST_SILENT
-#define lasted (is(KEPT) + is(IDLE) + is(SILENT) >= QUORUM)
+#define lasted (is(OLDER) + is(SOLE) + is(SILENT) >= QUORUM)
 #else
 #define lasted (others < QUORUM)
 #endif
@@ -128,7 +133,7 @@ bool doubted;
 hidden byte t;
 hidden mtype:seen w;
 
-#define bits(n) (given[n] + 2 * known[n] + 4 * anew[n] + 8 * idle[n] + 16 * mid[n] + 32 * fresh[n] + 64 * votes[n] + 128 * atToken[n])
+#define bits(n) (given[n] + 2 * votes[n] + 4 * atToken[n] + 8 * when[n])
 #define rankOf(n) (((((counter[n] * 8 + holder[n]) * 8 + stamp[n]) * 8 + got[n]) * 16 + seen[n]) * 256 + bits(n))
 
 inline swapped(x, y) { t = x; x = y; y = t }
@@ -137,8 +142,8 @@ inline swapNodes(m, n) {
 	if
 	:: rankOf(m) < rankOf(n) ->
 		swapped(counter[m], counter[n]); swapped(holder[m], holder[n]); swapped(stamp[m], stamp[n]);
-		swapped(given[m], given[n]); swapped(known[m], known[n]); swapped(anew[m], anew[n]);
-		swapped(idle[m], idle[n]); swapped(mid[m], mid[n]); swapped(fresh[m], fresh[n]);
+		swapped(given[m], given[n]);
+		swapped(when[m], when[n]);
 		swapped(votes[m], votes[n]); swapped(got[m], got[n]); swapped(atToken[m], atToken[n]);
 		w = seen[m]; seen[m] = seen[n]; seen[n] = w
 	:: else
@@ -156,11 +161,12 @@ inline rename() {
 /* ---- nodes -------------------------------------------------------------- */
 
 inline grantTo(who, n) {
-	counter[n]++; holder[n] = who; stamp[n] = counter[n]
+	counter[n]++; holder[n] = who; stamp[n] = counter[n];
+	when[n] = (who != A -> BEFORE : (phase == RENEWING -> NOW : SINCE))
 }
 
 inline free(n) {
-	holder[n] = NOBODY; stamp[n] = 0
+	holder[n] = NOBODY; stamp[n] = 0; when[n] = BEFORE
 }
 
 /* A node loses its data: see redlock.pml, CLOCK. */
@@ -212,7 +218,7 @@ inline otherTries(n) {
 inline copyOfRenewal(n) {
 	STEP {
 		holds && given[n] && holder[n] == NOBODY && counter[n] < K ->
-		grantTo(A, n); known[n] = false;
+		grantTo(A, n);
 		printf("node %d: copy of a renewal, stamp %d\n", n, stamp[n]);
 		rename()
 	}
@@ -233,14 +239,18 @@ end:	do
 inline forgetRound() {
 	seen[0] = UNSEEN; seen[1] = UNSEEN; seen[2] = UNSEEN;
 	votes[0] = false; votes[1] = false; votes[2] = false;
-	fresh[0] = false; fresh[1] = false; fresh[2] = false;
 	gap = gap || later; later = false
+}
+
+inline began(n) {
+	when[n] = (when[n] == NOW -> SINCE : when[n])
 }
 
 inline renew() {
 	STEP {
 		phase == HOLDING ->
 		phase = RENEWING; forgetRound();
+		began(0); began(1); began(2);
 		given[0] = true; given[1] = true; given[2] = true;
 		printf("A: renews\n");
 		rename()
@@ -252,22 +262,13 @@ inline renewal(n) {
 	STEP {
 		phase == RENEWING && seen[n] == UNSEEN && (holder[n] != NOBODY || counter[n] < K) ->
 		if
-		:: holder[n] == A && known[n] ->
-			votes[n] = true;
-			if
-			:: !anew[n] && !mid[n] -> seen[n] = KEPT
-			:: !anew[n] && mid[n] -> seen[n] = LATE
-			:: anew[n] && idle[n] -> seen[n] = IDLE
-			:: anew[n] && !idle[n] -> seen[n] = ANEW
-			fi
-		:: holder[n] == NOBODY || (holder[n] == A && !known[n]) ->
+		:: holder[n] == NOBODY || holder[n] == A ->
 			if
 			:: holder[n] == NOBODY -> grantTo(A, n)
 			:: else
 			fi;
-			idle[n] = none(n) && (idle[n] || !anew[n]);
-			anew[n] = true; known[n] = true; fresh[n] = true;
-			seen[n] = (idle[n] -> IDLE : ANEW)
+			votes[n] = when[n] != NOW;
+			seen[n] = state(n)
 		:: holder[n] == B || holder[n] == LEFT ->
 			seen[n] = TAKEN
 		fi;
@@ -280,7 +281,7 @@ inline renewal(n) {
 inline silence(n) {
 	STEP {
 		phase == RENEWING && seen[n] == UNSEEN ->
-		seen[n] = (anew[n] -> ANEW : SILENT);
+		seen[n] = SILENT;
 		printf("A: node %d: silent\n", n);
 		rename()
 	}
@@ -290,11 +291,10 @@ inline silence(n) {
    the answers that do. */
 inline afterwards(n) {
 #ifdef NO_MID
-	mid[n] = false;
+	when[n] = BEFORE;
 #else
-	mid[n] = anew[n] && fresh[n] && !idle[n];
+	when[n] = (when[n] == NOW -> AMID : BEFORE);
 #endif
-	anew[n] = false; idle[n] = false
 }
 
 inline confirmed() {
@@ -320,7 +320,7 @@ inline notConfirmed() {
 	STEP {
 		phase == RENEWING && allSeen && !(continuous >= QUORUM && alone) ->
 		if
-		:: oursAtRenewal < QUORUM ->
+		:: ours < QUORUM ->
 			printf("A: lost\n");
 			over()
 		:: else ->
@@ -354,10 +354,10 @@ inline release(n) {
 		phase == LEAVING && seen[n] == UNSEEN ->
 		if
 		:: holder[n] == A ->
-			seen[n] = (known[n] && !mid[n] && (!anew[n] || idle[n]) -> KEPT : LATE);
+			seen[n] = state(n);
 			free(n)
 		:: holder[n] == NOBODY ->
-			seen[n] = (!given[n] && unmoved(n) -> IDLE : GONE)
+			seen[n] = (!given[n] && unmoved(n) -> SOLE : GONE)
 		:: holder[n] == B || holder[n] == LEFT ->
 			seen[n] = TAKEN
 		fi;
@@ -383,7 +383,7 @@ inline released() {
 		assert(!gap);  /* GAP */
 #ifdef PROBE
 		if
-		:: is(SILENT) == 1 && is(IDLE) == 1 -> MET(BY_IDLE)
+		:: is(SILENT) == 1 && is(SOLE) == 1 -> MET(BY_SOLE)
 		:: else
 		fi;
 #endif
@@ -396,7 +396,7 @@ inline notReleased() {
 	STEP {
 		phase == LEAVING && allSeen && !(lasted && is(SILENT) < QUORUM) ->
 		if
-		:: oursAtRelease < QUORUM && is(SILENT) < QUORUM -> printf("A: lost\n")
+		:: ours < QUORUM && is(SILENT) < QUORUM -> printf("A: lost\n")
 		:: else ->
 			printf("A: release not confirmed\n");
 #ifdef PROBE
@@ -517,10 +517,10 @@ init {
 	atomic {
 		counter[0] = HELD; counter[1] = HELD;
 		holder[0] = A; holder[1] = A; stamp[0] = HELD; stamp[1] = HELD;
-		given[0] = true; given[1] = true; known[0] = true; known[1] = true;
+		given[0] = true; given[1] = true;
 		seen[0] = UNSEEN; seen[1] = UNSEEN; seen[2] = UNSEEN;
 		if
-		:: counter[2] = HELD; holder[2] = A; stamp[2] = HELD; given[2] = true; known[2] = true
+		:: counter[2] = HELD; holder[2] = A; stamp[2] = HELD; given[2] = true
 		:: counter[2] = 0
 		:: counter[2] = HELD
 		:: counter[2] = HELD; holder[2] = B; stamp[2] = HELD; got[2] = HELD
