@@ -244,8 +244,11 @@ func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Res
 	a.noteLook()
 	a.noteWaited()
 	a.Tells = a.Need > 0 && c.lines.CrowdAt(a.Line())
-	if r.Err = l.proto.Ready(ctx); r.Err != nil {
-		a.noteAnswer(&protocol.Result[protocol.Entered]{Err: r.Err}, false)
+	if r.Err = l.proto.Ready(ctx); r.Err == nil && a.opts.before != nil {
+		r.Err, r.Last = a.opts.before(ctx)
+	}
+	if r.Err != nil {
+		a.noteAnswer(&r, false)
 		return sent, r
 	}
 	sent = c.now()

@@ -36,7 +36,7 @@ var costs = []cost{
 	{"Election", 2, 30, 49},
 	{"DoubleBarrier of one, Enter and Unlock", 2, 30, 35},
 	{"DoubleBarrier of one, Enter and Leave", 3, 35, 50},
-	{"Once that runs, with its NewOnce", 2, 12, 66},
+	{"Once that runs, with its NewOnce", 4, 12, 86},
 	{"Once with a result", 1, 1, 19},
 	{"CronJob that runs", 2, 22, 82},
 	{"CronJob of which another has run", 1, 5, 40},

@@ -239,6 +239,8 @@ type acquireConfig struct {
 	waits    time.Duration // for the error, if wait is only the rest of it
 	value    string        // of an Election
 	again    bool          // the caller tries again after a refusal, so its error need not name the holder
+	// before is called before each request for the lock. An error ends the acquire, or counts as an unanswered request.
+	before func(ctx context.Context) (err, last error)
 }
 
 // limit is the wait of the caller.
@@ -285,6 +287,12 @@ type againOption struct{}
 
 func (againOption) optionOfLock(c *acquireConfig) { c.again = true }
 func (againOption) optionOfTryLock()              {}
+
+// beforeOption is for a type that has something else to find out before each request for its lock.
+type beforeOption func(ctx context.Context) (err, last error)
+
+func (o beforeOption) optionOfLock(c *acquireConfig) { c.before = o }
+func (beforeOption) optionOfWait()                   {}
 
 // WithLease makes the hold end after d even if the work goes on: it turns renewal OFF. Without it a hold is
 // renewed until Unlock, however long the work takes, and ends at most 30 s after its process has died

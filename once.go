@@ -3,10 +3,12 @@ package rlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/visible"
 )
 
 // Once runs a function once among all processes that use its key, and gives everybody the result while it
@@ -67,30 +69,68 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 	if fn == nil {
 		return nil, false, l.error(invalid("Do needs a function"))
 	}
-	lease, err := lock(ctx, l, wait, opts)
-	if err != nil {
-		var s *settled
-		switch {
-		case !errors.As(err, &s):
-		case s.failed != nil:
-			return nil, false, l.error(because(ErrFailed, asFailed(s.failed)))
-		default:
-			return s.result, false, nil
+	began := l.c.env.Clock.Now()
+	outcome := beforeOption(func(ctx context.Context) (err, last error) { return o.outcomeFor(ctx, began) })
+	lease, err := lock(ctx, l, wait, append(slices.Clip(opts), outcome))
+	if err == nil {
+		if err = o.mayRun(ctx, lease, outcome); err == nil {
+			result, err = o.run(ctx, lease, fn)
+			return result, true, err
 		}
-		return nil, false, err
+		_ = lease.Unlock(ctx)
 	}
-	result, err = o.run(ctx, lease, fn)
-	return result, true, err
+	var s *settled
+	switch {
+	case !errors.As(err, &s):
+		return nil, false, err
+	case s.failed != nil:
+		return nil, false, l.error(because(ErrFailed, asFailed(s.failed)))
+	}
+	return s.result, false, nil
+}
+
+// mayRun returns why the function does not run under a lease that was granted: the holder before may have left an outcome
+// after the last request for one.
+func (o *Once) mayRun(ctx context.Context, lease *Lease, outcome beforeOption) error {
+	l := coreOf(o)
+	asked := l.c.env.Clock.Now()
+	if err, last := outcome(l.c.events.about(ctx, l)); err != nil {
+		return l.error(l.cutShort(ctx, err, last, false, asked))
+	}
+	return lease.Err()
+}
+
+// outcomeFor requests the outcome of the last run. The error is a *settled if there is a result, or if the run has failed
+// since the call began. Callers of this client that were waiting by then get the same error.
+func (o *Once) outcomeFor(ctx context.Context, began time.Time) (err, last error) {
+	l := coreOf(o)
+	at := l.c.env.Clock.Now()
+	r := l.proto.(*protocol.Once).Peek().Do(ctx, l.c.cfg.commandTimeout)
+	s := &settled{}
+	switch found := &r.Outcome; {
+	case r.Err != nil:
+		return r.Err, r.Last
+	case found.Kept:
+		s.result = []byte(found.Text)
+	case found.Failed:
+		at = at.Add(-found.Ago - time.Millisecond)
+		s.failed = errors.New(visible.Text(found.Text))
+	}
+	if r.Outcome == (protocol.Outcome{}) || began.After(at) {
+		return nil, nil
+	}
+	l.c.lines.Fail(l.line(""), at, s)
+	return s, nil
 }
 
 // Peek returns the result that is kept, and runs nothing.
 func (o *Once) Peek(ctx context.Context) (result []byte, kept bool, err error) {
 	l := coreOf(o)
-	r, err := ask(ctx, l, func() protocol.Request[protocol.Peeked] { return l.proto.(*protocol.Once).Peek() })
+	r, err := ask(ctx, l, func() protocol.Request[protocol.Outcome] { return l.proto.(*protocol.Once).Peek() })
 	if err != nil || !r.Outcome.Kept {
 		return nil, false, err
 	}
-	return []byte(r.Outcome.Result), true, nil
+	return []byte(r.Outcome.Text), true, nil
 }
 
 // Forget deletes the result that is kept, and reports whether there was one. It does not affect a
@@ -107,22 +147,24 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	if err == nil && len(result) > MaxResultLength {
 		err = coreOf(o).error(invalid("the result is %d bytes long, longer than %d", len(result), MaxResultLength))
 	}
-	h, proto := lease.of.(*hold), coreOf(o).proto.(*protocol.Once)
+	l, h := coreOf(o), lease.of.(*hold)
 	if err != nil {
 		unlock := lease.Unlock
 		if ctx.Err() == nil && lease.Err() == nil { // else it may have failed because of that
 			// All that wait now, before the lock is free, have waited for this run. Later callers do not get its
 			// error.
-			coreOf(o).c.lines.FailAll(coreOf(o).line(""), &settled{failed: err})
+			l.c.lines.Fail(l.line(""), l.c.env.Clock.Now(), &settled{failed: err})
 			unlock = func(ctx context.Context) error { return o.fail(ctx, lease, err) }
 		}
 		return result, cut.result(err, unlock(ctx))
 	}
 	written := string(result) // perhaps later, when the caller uses the slice for something else
 	return result, lease.endBy(ctx, finish{
-		task: func(id string, late bool) protocol.Task { return proto.Finish(id, h.token, written, late) },
+		task: func(id string, late bool) protocol.Task {
+			return l.proto.(*protocol.Once).Finish(id, h.token, written, late)
+		},
 		// Half of it, lest the clock of the server be quicker.
-		traceTime: proto.Keep() / 2,
+		traceTime: l.proto.(*protocol.Once).Keep() / 2,
 	})
 }
 

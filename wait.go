@@ -122,20 +122,12 @@ func (a *attempt) Listen(w *wait.Waiter[snapshot]) {
 	}
 }
 
-// SharesFailures implements wait.Taker: a caller whose function has failed ends the wait of the others in its client.
-func (a *attempt) SharesFailures() bool { return protocol.Is[protocol.Sharing](a.core.proto) }
-
 // Failed implements wait.Taker.
 func (a *attempt) Failed(w *wait.Waiter[snapshot], began time.Time, err error) error {
-	if a.SharesFailures() {
-		if why := a.Lines.Failure(w); why != nil {
-			return why // of the function itself
-		}
-	}
 	var s *settled
-	if errors.As(err, &s) {
+	if errors.As(err, &s) && protocol.Is[protocol.Sharing](a.core.proto) {
 		// Callers that came before the look, or before the failure that it found, need not look.
-		a.Lines.Fail(w, began.Add(-s.ago), err)
+		a.Lines.Fail(a.Line(), began.Add(-s.ago), err)
 	}
 	return err
 }

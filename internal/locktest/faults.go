@@ -134,10 +134,10 @@ func Unhurried(t testing.TB, scenario func(timeout time.Duration) error) {
 
 // Lossy loses an eighth of the scripts or their replies, or lets them run twice: in ways after
 // which they are sent again at once. Other commands, such as those of a new connection, get
-// lost less often. An enter of a Once does not run twice without its client's knowledge: the
+// lost less often. An acquire does not run twice without its client's knowledge: the
 // second run could come after the end of its hold, and hold the lock for a lease.
 func Lossy(p *faultproxy.Proxy) {
-	enter := SHA("once/enter")
+	enter := SHA("lock/enter")
 	p.Handle(func(c faultproxy.Command) faultproxy.Action {
 		one := 40
 		if c.Name == "evalsha" {

@@ -18,7 +18,7 @@ var abilities = map[string]string{
 	"fairread":    "reentrant adoptable revocable succession queue",
 	"priority":    "reentrant adoptable revocable succession queue",
 	"election":    "reentrant adoptable revocable succession queue",
-	"once":        "sharing polled",
+	"once":        "polled",
 	"tick":        "sharing polled",
 	"places":      "queue",
 	"permits":     "taking crowded",

@@ -28,20 +28,6 @@ func NewOnce(site *Site, names *Names, keep time.Duration) *Once {
 // Keep is how long a result is kept.
 func (o *Once) Keep() time.Duration { return o.keep }
 
-// Enter implements Protocol. It does not enter if there is a result.
-func (o *Once) Enter(e *Acquire) Request[Entered] {
-	var args []any
-	if e.Waited > 0 {
-		args = []any{e.Waited.Milliseconds()}
-	}
-	q := entering(o.site, "once/enter", nil, args, readEntered).draw(o.names)
-	q.r.Put(4, o.names.Lock, o.names.Tombstone(e.ID), o.site.clockWord(o.names), o.result, e.ID, o.site.millis(e.Lease))
-	return q
-}
-
-// Shares implements Sharing.
-func (o *Once) Shares() {}
-
 // Glanced implements Polled.
 func (o *Once) Glanced() *HashLock { return &o.HashLock }
 
@@ -61,26 +47,31 @@ func (o *Once) Finish(id string, token int64, result string, late bool) Task {
 		[]any{id, token, result, o.keep.Milliseconds(), keep(late), o.names.Channel(), o.site.how()})
 }
 
-// Peeked is the result that is kept, if there is one.
-type Peeked struct {
-	Result string
-	Kept   bool
+// Outcome is the outcome of the last run of a Once, as far as Redis keeps it.
+type Outcome struct {
+	Kept   bool          // there is a result
+	Failed bool          // there is none, and the run has failed
+	Ago    time.Duration // since it failed, without the rest of a ms
+	Text   string        // the result, or the text of the error
 }
 
-// Peek asks for the result.
-func (o *Once) Peek() Request[Peeked] {
-	return looking(o.site, "once/peek", []string{o.result}, nil, func(a wire.Answer) (Peeked, error) {
-		kept, _, rest, err := a.Pair()
-		switch {
-		case err != nil || kept == 0:
-			return Peeked{}, err
-		case len(rest) == 1:
-			if result, ok := rest[0].(string); ok {
-				return Peeked{result, true}, nil
-			}
+// Peek requests the outcome of the last run.
+func (o *Once) Peek() Request[Outcome] {
+	return looking(o.site, "once/peek", []string{o.result}, nil, readOutcome)
+}
+
+func readOutcome(a wire.Answer) (Outcome, error) {
+	const kept, failed = 1, 2
+	code, ago, rest, err := a.Pair()
+	if err != nil || code == 0 {
+		return Outcome{}, err
+	}
+	if len(rest) == 1 {
+		if text, ok := rest[0].(string); ok {
+			return Outcome{code == kept, code == failed, millis(ago), text}, nil
 		}
-		return Peeked{}, wire.ErrReply(a.Val)
-	})
+	}
+	return Outcome{}, wire.ErrReply(a.Val)
 }
 
 // Forget deletes the result. It reports whether there was one.

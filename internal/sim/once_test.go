@@ -142,8 +142,8 @@ func TestSimulationFindsMutationsOfOnce(t *testing.T) {
 	finds(t, []mistake{
 		{"a result is written without a look at the token", "an earlier one", "once/finish",
 			"local freed = redis.call('hdel', lock, id) == 1", "redis.call('del', lock)\nlocal freed = true"},
-		{"nobody looks for one who runs", "and another began", "once/enter",
-			"redis.call('exists', lock, tombstone) > 0", "redis.call('exists', tombstone) > 0"},
+		{"nobody looks for one who runs", "and another began", "lock/enter",
+			"redis.call('exists', lock, tombstone) == 0", "redis.call('exists', tombstone) == 0"},
 	}, func(t *testing.T, seed uint64, s scenario) []string { return onceRun(t, seed, s).wrong })
 }
 

@@ -1,6 +1,7 @@
 package wait
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -68,8 +69,6 @@ type Taker[S comparable] interface {
 	Failed(w *Waiter[S], began time.Time, err error) error
 	// Hesitates is how long the head waits at most between a message and its look.
 	Hesitates(w *Waiter[S]) time.Duration
-	// SharesFailures reports whether Lines.Fail ends the wait of the head too, not only of those behind it.
-	SharesFailures() bool
 }
 
 // errOversized is why a waiter leaves its line: see Call.Oversized.
@@ -238,13 +237,13 @@ func (t *Call[S]) waitAsHead(ctx context.Context, w *Waiter[S], rest time.Durati
 		}
 		t.Asks.Listen(w)
 		pause := t.Asks.Pause(w, look, rest, err)
-		if err = t.failure(w); err != nil { // the look may have consumed the poke of Lines.Fail
+		if err = t.Lines.failure(w); err != nil { // the look may have consumed the poke of Lines.Fail
 			return nil, err
 		}
 		if got, err = t.sleep(ctx, w, pause, w.wake); got != nil || err != nil {
 			return got, err
 		}
-		if err = t.failure(w); err != nil {
+		if err = t.Lines.failure(w); err != nil {
 			return nil, err
 		}
 		if by != nil {
@@ -285,15 +284,7 @@ func (t *Call[S]) lookAsHead(ctx context.Context, w *Waiter[S]) (got *Left[S], r
 	if by := t.taker(); by != nil {
 		err = by.Failed(w, began, err)
 	}
-	return nil, 0, true, err
-}
-
-// failure is the error of another waiter that ends the wait of the head too; nil: there is none.
-func (t *Call[S]) failure(w *Waiter[S]) error {
-	if by := t.taker(); by != nil && by.SharesFailures() {
-		return t.Lines.Failure(w)
-	}
-	return nil
+	return nil, 0, true, cmp.Or(lines.failure(w), err)
 }
 
 // outlast is called by the head of a line after an unanswered look that began at a time. It returns the pause before
@@ -304,7 +295,7 @@ func (t *Call[S]) outlast(w *Waiter[S], began time.Time, err error) (pause time.
 	}
 	if enough := t.now().Add(-min(t.Lines.cfg.LongestOutage, t.Longest)); !t.Failing.After(enough) {
 		err = wire.Tried(err, t.now().Sub(t.Failing))
-		t.Lines.Fail(w, enough, err)
+		t.Lines.Fail(w.line.key, enough, err)
 		return 0, err
 	}
 	pause = min(50*time.Millisecond<<min(t.failed, 5), time.Second)

@@ -449,17 +449,19 @@ func (q *Lines[S]) notifier(l *line[S]) (notify func()) {
 	}
 }
 
-// Fail gives an error of w to all waiters that joined before the given time, for whom it is true too: Redis has not
-// answered since then, or there is a result. Otherwise they would find that out one after the other.
-func (q *Lines[S]) Fail(w *Waiter[S], since time.Time, err error) {
+// Fail ends the waits of a line with an error that one caller has found out, and that is true for all who had joined by
+// the given time: otherwise they would find it out one after the other.
+func (q *Lines[S]) Fail(key Key, since time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// The next waiter may have consumed its poke as the new head, and finds the error by itself. There is at
-	// most one such waiter, as w is the head now.
-	for e := w.line.waiters.Front(); e != nil; e = e.Next() {
-		if other := e.Value.(*Waiter[S]); other != w && other.pending.err == nil && !other.since.After(since) {
-			other.pending.err = err
-			other.poke()
+	l := q.byKey[key]
+	if l == nil {
+		return
+	}
+	for e := l.waiters.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*Waiter[S]); w.pending.err == nil && !w.since.After(since) {
+			w.pending.err = err
+			w.poke()
 		}
 	}
 }
@@ -491,19 +493,6 @@ func (q *Lines[S]) snapshotOf(w *Waiter[S], own S) S {
 	return own
 }
 
-// FailAll gives all waiters of a line an error, with which they leave.
-func (q *Lines[S]) FailAll(key Key, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if l := q.byKey[key]; l != nil {
-		for e := l.waiters.Front(); e != nil; e = e.Next() {
-			w := e.Value.(*Waiter[S])
-			w.pending.err = err
-			w.poke()
-		}
-	}
-}
-
 // BeginFirstLook is called by a caller that finds no waiters. It reports whether the caller may look by itself, until
 // EndFirstLook: no other caller does. Callers that come meanwhile form a line. They need a look of its head: Redis may
 // have answered the first look before they came.
@@ -527,8 +516,8 @@ func (q *Lines[S]) EndFirstLook(key Key) {
 	delete(q.firstLooks, key)
 }
 
-// Failure is the error with which a waiter should leave: see Fail. nil: it need not.
-func (q *Lines[S]) Failure(w *Waiter[S]) error {
+// failure is the error with which a waiter has to leave: see Fail.
+func (q *Lines[S]) failure(w *Waiter[S]) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.pending.err

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  tombstone of this hold
--- KEYS[3]  result: see once/enter
+-- KEYS[3]  result: see once/peek
 -- ARGV[1]  hold id
 -- ARGV[2]  text of the error
 -- ARGV[3]  how long those who wait may take to look, ms

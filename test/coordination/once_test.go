@@ -274,7 +274,7 @@ func TestFailureOfAOnceWithLostReplies(t *testing.T) {
 		var clock locktest.Clock
 		c, proxy, rdb := b.Faulty(t)
 		o, other := c.NewOnce("job", time.Minute), b.NewClient(t, clock.Option()).NewOnce("job", time.Minute)
-		locktest.LoadScripts(t, rdb, "once/enter", "once/finish", "once/fail")
+		locktest.LoadScripts(t, rdb, "lock/enter", "once/finish", "once/fail")
 		locktest.OnNth(t, proxy, "once/fail", 1, action)
 		first := does(o, "")
 		first.runs(t)
@@ -295,7 +295,7 @@ func TestFailureOfAOnceWithLostReplies(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, proxy, rdb := b.Faulty(t)
 		o := c.NewOnce("job", time.Minute)
-		locktest.LoadScripts(t, rdb, "once/enter", "once/finish", "once/fail")
+		locktest.LoadScripts(t, rdb, "lock/enter", "once/finish", "once/fail")
 		locktest.OnNth(t, proxy, "once/fail", 1, faultproxy.Hold)
 		if _, ran, err := o.Do(bg, fails); !ran || err != failed { // by a resend
 			t.Fatal(ran, err)
@@ -309,45 +309,6 @@ func TestFailureOfAOnceWithLostReplies(t *testing.T) {
 		}
 		wantDo(t, o, unwanted, "result", false)
 	})
-}
-
-// Of those that come while others look, one looks for all.
-func TestLateCallersOfAOnceShareLooks(t *testing.T) {
-	t.Parallel()
-	b := locktest.OnServer(t)
-	rdb := b.Client(t)
-	var looks atomic.Int64
-	var held atomic.Bool
-	goOn := make(chan struct{})
-	rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
-		if locktest.Runs(cmd, "once/enter") && held.Load() {
-			looks.Add(1)
-			<-goOn
-		}
-		return next()
-	}})
-	o := locktest.NewClient(t, rdb, rlock.WithCommandTimeout(time.Hour)).NewOnce("job", time.Minute)
-	result := strings.Repeat("r", rlock.MaxResultLength)
-	wantDo(t, o, returns(result), result, true)
-	held.Store(true)
-	var all []*doing
-	for i := range 100 {
-		all = append(all, does(o, ""))
-		// The first looks, the second comes meanwhile and looks for those that come before it does.
-		locktest.Eventually(t, "it looks, or waits", func() bool { return int(looks.Load()) == min(i+1, 2) && locktest.MustState(t, o).Waiters == i })
-	}
-	close(goOn)
-	copies := map[*byte]bool{}
-	for _, d := range all {
-		d.want(t, result, false)
-		copies[&d.got[0]] = true
-	}
-	if len(copies) > 3 {
-		t.Errorf("%d copies of the result", len(copies))
-	}
-	if n := looks.Load(); n != 3 {
-		t.Errorf("%d looks for 100 calls", n)
-	}
 }
 
 // A runner that lost its lease does not overwrite the result of its successor, and what it
@@ -391,7 +352,7 @@ func TestLateRunnerWithLostReplyKnowsThatItIsLate(t *testing.T) {
 	t.Parallel()
 	locktest.EachLoss(t, "once/finish", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		c, proxy, rdb := b.Faulty(t)
-		locktest.LoadScripts(t, rdb, "once/enter", "once/finish")
+		locktest.LoadScripts(t, rdb, "lock/enter", "once/finish")
 		other := b.NewClient(t).NewOnce("job", time.Minute)
 		late := does(c.NewOnce("job", time.Minute), "late")
 		late.runs(t)
@@ -407,12 +368,12 @@ func TestLateRunnerWithLostReplyKnowsThatItIsLate(t *testing.T) {
 
 func TestLostRepliesOfAOnce(t *testing.T) {
 	t.Parallel()
-	for _, script := range []string{"once/enter", "once/finish"} {
+	for nth, script := range []string{"lock/enter", "once/peek", "once/finish", "once/peek"} {
 		locktest.EachLoss(t, script, func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 			c, proxy, rdb := b.Faulty(t)
 			o := c.NewOnce("job", time.Minute)
-			locktest.LoadScripts(t, rdb, "once/enter", "once/finish")
-			locktest.OnNth(t, proxy, script, 1, action)
+			locktest.LoadScripts(t, rdb, "once/peek", "lock/enter", "once/finish")
+			locktest.OnNth(t, proxy, script, int64(1+nth/3), action)
 			var runs atomic.Int64
 			for i := range 3 {
 				wantDo(t, o, func(context.Context) ([]byte, error) {
@@ -430,6 +391,70 @@ func TestLostRepliesOfAOnce(t *testing.T) {
 	}
 }
 
+// While another caller's request for the lock is under way, the function runs to its end: that caller has the lock, and
+// does not run its own.
+func TestCallerWithTheLockChecksForAnOutcome(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("failed")
+	for name, fate := range map[string]func() error{"a result": func() error { return nil }, "a failure": func() error { return failed }} {
+		locktest.Beside(t, name, func(t *testing.T) {
+			locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+				first, rdb := b.NewClient(t).NewOnce("job", time.Minute), b.Client(t)
+				asks, goOn := make(chan struct{}), make(chan struct{})
+				var granted atomic.Bool
+				rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
+					if locktest.Runs(cmd, "lock/enter") && !granted.Swap(true) {
+						close(asks)
+						<-goOn
+					}
+					return next()
+				}})
+				var clock locktest.Clock
+				second := does(locktest.NewClient(t, rdb, clock.Option(), rlock.WithCommandTimeout(time.Hour)).NewOnce("job", time.Minute), "")
+				<-asks
+				mine := does(first, "result")
+				mine.runs(t)
+				clock.Forward(20 * time.Second) // the second waits for longer than the request takes
+				mine.fate <- fate
+				mine.end(t)
+				close(goOn)
+				if name == "a result" {
+					second.want(t, "result", false)
+				} else if second.end(t); second.ran {
+					t.Error("it ran")
+				} else {
+					locktest.WantErr(t, second.err, rlock.ErrFailed, rlock.ErrNotRun)
+				}
+				if b.Client(t).Exists(bg, lockKey).Val() != 0 {
+					t.Error("the lock is held")
+				}
+			})
+		})
+	}
+}
+
+// A caller that has the lock, and is refused what it has to know, does not run, and frees the lock.
+func TestCallerThatMayNotCheckDoesNotRun(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(locktest.Ample(500*time.Millisecond)))
+		locktest.LoadScripts(t, rdb, "once/peek", "lock/enter")
+		var checks atomic.Int64
+		proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+			if c.IsScript(locktest.SHA("once/peek")) && checks.Add(1) > 1 {
+				return faultproxy.Error
+			}
+			return faultproxy.Pass
+		})
+		_, ran, err := c.NewOnce("job", time.Minute).Do(bg, unwanted)
+		if ran {
+			t.Error("it ran")
+		}
+		locktest.WantErr(t, err, rlock.ErrNotRun, rlock.ErrRefused)
+		locktest.Eventually(t, "the lock is free", func() bool { return b.Client(t).Exists(bg, lockKey).Val() == 0 })
+	})
+}
+
 // Do has given up the write of a result, and its caller uses the slice for something else: what
 // is written in the background is what the function returned.
 func TestResultThatIsWrittenLaterIsThatOfTheFunction(t *testing.T) {
@@ -437,7 +462,7 @@ func TestResultThatIsWrittenLaterIsThatOfTheFunction(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, proxy, rdb := b.Faulty(t, rlock.WithUnlockTimeout(100*time.Millisecond))
 		o := c.NewOnce("job", time.Minute)
-		locktest.LoadScripts(t, rdb, "once/enter", "once/finish")
+		locktest.LoadScripts(t, rdb, "lock/enter", "once/finish")
 		var away atomic.Bool
 		away.Store(true)
 		id := locktest.SHA("once/finish")
@@ -463,12 +488,12 @@ func TestResultThatIsWrittenLaterIsThatOfTheFunction(t *testing.T) {
 // back.
 func TestLateCopiesOfAOnceChangeNothing(t *testing.T) {
 	t.Parallel()
-	for _, script := range []string{"once/enter", "once/finish"} {
+	for _, script := range []string{"lock/enter", "once/finish"} {
 		locktest.Beside(t, script, func(t *testing.T) {
 			locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 				c, proxy, rdb := b.Faulty(t)
 				o := c.NewOnce("job", time.Minute)
-				locktest.LoadScripts(t, rdb, "once/enter", "once/finish")
+				locktest.LoadScripts(t, rdb, "lock/enter", "once/finish")
 				locktest.OnNth(t, proxy, script, 1, faultproxy.Hold)
 				wantDo(t, o, returns("first"), "first", true) // by a resend
 				rdb.Del(bg, resultKey)                        // its time is over
