@@ -28,7 +28,6 @@ type attempt struct {
 	// Of some types.
 	start struct { // how it begins
 		listens bool      // without a look: its client is subscribed already
-		joins   bool      // without a look: another call of its client looks
 		came    time.Time // when the call began
 	}
 	inRow          int          // how many releases in a row have granted the lock, with its own grant
@@ -183,13 +182,12 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	// If the client is subscribed already, the attempt joins its line before the first look: then it need not
 	// look again for what happened between the look and the subscription.
 	a.start.listens = a.outer == nil && protocol.Listening(l.proto, a.ID)
-	a.start.joins = waiting == 0 && !a.start.listens && !a.Yields && protocol.Is[protocol.Sharing](l.proto) && !c.lines.BeginFirstLook(a.Line())
-	if waiting == 0 && !a.start.listens && !a.Yields && !a.start.joins {
+	if waiting == 0 && !a.start.listens && !a.Yields {
 		var lease *Lease
 		var err error
 		a.Leads = true // no other call of its client waits
 		began := c.env.Clock.Now()
-		lease, rest, err = a.tryFirst(ctx)
+		lease, rest, err = a.try(ctx)
 		if lease != nil {
 			return lease, nil
 		}
@@ -201,7 +199,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		}
 	}
 	c.presence.Use()
-	if !a.start.listens && !a.start.joins { // otherwise its first look is still to come
+	if !a.start.listens { // otherwise its first look is still to come
 		a.observed.contends()
 	}
 	err := a.Await(ctx, rest, news)
@@ -242,7 +240,6 @@ func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Res
 	c, l := a.c, a.core
 	a.Tries++
 	a.noteLook()
-	a.noteWaited()
 	a.Tells = a.Need > 0 && c.lines.CrowdAt(a.Line())
 	if r.Err = l.proto.Ready(ctx); r.Err == nil && a.opts.before != nil {
 		r.Err, r.Last = a.opts.before(ctx)
@@ -305,8 +302,6 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 		return 0, because(ErrForeignKey, errOtherType)
 	case protocol.OtherNumber:
 		return 0, invalid("others that use the barrier now say that it has %d members", e.Missing)
-	case protocol.Settled:
-		return 0, settledBy(e)
 	}
 	return 0, errWithdrawn
 }
@@ -391,14 +386,6 @@ func (a *attempt) error(err error) *Error {
 	return e
 }
 
-// tryFirst is the first try of an attempt that found no waiters.
-func (a *attempt) tryFirst(ctx context.Context) (lease *Lease, rest time.Duration, err error) {
-	if protocol.Is[protocol.Sharing](a.core.proto) {
-		defer a.Lines.EndFirstLook(a.Line())
-	}
-	return a.try(ctx)
-}
-
 // once takes the lock if nobody has it. If several owners ask a quorum at the same time, each may get a part of the
 // votes, and none the lock. Then once tries again, within the time of one request.
 func (a *attempt) once(ctx context.Context) (*Lease, error) {
@@ -421,13 +408,6 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 		err = ErrNotAcquired // see attempt.error
 	}
 	return lease, err
-}
-
-// noteWaited notes, before a look, how long the call has waited in line.
-func (a *attempt) noteWaited() {
-	if a.Place != nil && protocol.Is[protocol.Sharing](a.core.proto) {
-		a.Waited = a.core.c.env.Clock.Now().Sub(a.start.came)
-	}
 }
 
 // enterAgain adds a lease to a hold at which no other operation is under way. It returns nil and nil if all leases of

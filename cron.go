@@ -168,16 +168,13 @@ func (j *CronJob) claim(ctx context.Context, tick int64) (l *core, lease *Lease,
 	settings.family += strconv.FormatInt(tick, 10)
 	l.settings = &settings
 	lease, err = lock(ctx, l, proto.TakesOver(), []WaitOption(nil))
-	var s *settled
+	var refused *protocol.NotClaimed
 	switch {
-	case !errors.As(err, &s):
-	case s.failed != nil:
-		err = l.error(because(ErrNotAcquired, fmt.Errorf("the tick of %v: %w", time.UnixMilli(tick).UTC(), s.failed)))
+	case !errors.As(err, &refused):
+	case refused.Found():
+		return l, nil, refused.Run, nil
 	default:
-		if other, err = protocol.ReadRun(string(s.result)); err != nil {
-			err = l.error(err)
-		}
-		other.Tick = tick
+		err = l.error(because(ErrNotAcquired, fmt.Errorf("the tick of %v: %s", time.UnixMilli(tick).UTC(), visible.Text(refused.Why))))
 	}
 	return l, lease, other, err
 }

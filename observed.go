@@ -78,8 +78,8 @@ func (o *observed) end(e AcquireEvent) {
 		e.HolderID = e.HoldID // both holds have it
 	}
 	if e.Err != nil {
-		var found interface{ hasResult() bool } // of a Once
-		if errors.As(e.Err, &found) && found.hasResult() {
+		var found interface{ Found() bool } // of a Once or a CronJob
+		if errors.As(e.Err, &found) && found.Found() {
 			e.Err = nil
 		}
 	}

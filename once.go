@@ -100,6 +100,24 @@ func (o *Once) mayRun(ctx context.Context, lease *Lease, outcome beforeOption) e
 	return lease.Err()
 }
 
+// settled is why Do does not run its function: there is a result, or a run has failed.
+type settled struct {
+	result []byte
+	failed error
+}
+
+func (s *settled) Error() string {
+	if s.failed != nil {
+		return "not acquired: the function of another caller has failed"
+	}
+	return "not acquired: there is a result"
+}
+
+func (s *settled) Is(target error) bool { return target == ErrNotAcquired }
+
+// Found reports whether there is what the caller wants: see observed.end.
+func (s *settled) Found() bool { return s.failed == nil }
+
 // outcomeFor requests the outcome of the last run. The error is a *settled if there is a result, or if the run has failed
 // since the call began. Callers of this client that were waiting by then get the same error.
 func (o *Once) outcomeFor(ctx context.Context, began time.Time) (err, last error) {

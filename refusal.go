@@ -301,34 +301,3 @@ func untilOrSoon(limit time.Time) time.Duration { return max(time.Until(limit), 
 
 // errGone is why a release is not confirmed that may have ended its hold: nothing is left of it.
 var errGone = errors.New("a reply was lost, and the release that was sent again found the hold gone")
-
-// What one caller of a Once finds out is true for all of its client who came before: that there is a
-// result, or that the function of another has failed while they waited. So is what one caller of a
-// CronJob finds out of a tick: whose run it is (the result), or that nobody may run it (a failure).
-
-// settled is why an acquire has no hold: there is a result, or a run has failed.
-type settled struct {
-	result []byte
-	failed error
-	ago    time.Duration // since it failed, or a little more
-}
-
-func (s *settled) Error() string {
-	if s.failed != nil {
-		return "not acquired: the function of another caller has failed"
-	}
-	return "not acquired: there is a result"
-}
-
-func (s *settled) Is(target error) bool { return target == ErrNotAcquired }
-
-// hasResult is for what an Observer is told: see observed.end.
-func (s *settled) hasResult() bool { return s.failed == nil }
-
-func settledBy(e *protocol.Entered) *settled {
-	if e.Failed {
-		// With the rest of a ms, which the reply leaves out.
-		return &settled{failed: errors.New(visible.Text(e.Result)), ago: e.Ago + time.Millisecond}
-	}
-	return &settled{result: []byte(e.Result)}
-}

@@ -2,7 +2,6 @@ package rlock
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
@@ -109,8 +108,8 @@ func (a *attempt) hearLock(notify func()) (end func()) { return a.core.proto.Lis
 
 // Listen implements wait.Asker.
 func (a *attempt) Listen(w *wait.Waiter[snapshot]) {
-	if a.start.listens || a.start.joins {
-		a.start.listens, a.start.joins = false, false
+	if a.start.listens {
+		a.start.listens = false
 		a.observed.contends()
 	}
 	if a.last.rank != 0 && protocol.SuccessionOf(a.core.proto) != nil {
@@ -120,16 +119,6 @@ func (a *attempt) Listen(w *wait.Waiter[snapshot]) {
 	if a.Oversized {
 		a.listenForMore(w)
 	}
-}
-
-// Failed implements wait.Taker.
-func (a *attempt) Failed(w *wait.Waiter[snapshot], began time.Time, err error) error {
-	var s *settled
-	if errors.As(err, &s) && protocol.Is[protocol.Sharing](a.core.proto) {
-		// Callers that came before the look, or before the failure that it found, need not look.
-		a.Lines.Fail(a.Line(), began.Add(-s.ago), err)
-	}
-	return err
 }
 
 // Hesitates implements wait.Taker.

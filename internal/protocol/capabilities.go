@@ -105,10 +105,6 @@ func Listening(p Protocol, id string) bool {
 	return property(p, func(q Queue) bool { return q.Listening(id) })
 }
 
-// Sharing is a protocol of which one waiter finds out for all: what a look finds out, if it is not Granted, is true for
-// all who came before it.
-type Sharing interface{ Shares() }
-
 // Taking is a protocol whose holds take permits of a semaphore.
 type Taking interface{ Takes() int }
 

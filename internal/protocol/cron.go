@@ -205,9 +205,6 @@ func (t *Tick) NotBegun() { t.phase.Store(notBegun) }
 // those who ask for the tick.
 func (t *Tick) Runs() { t.phase.Store(runs) }
 
-// Shares implements Sharing.
-func (t *Tick) Shares() {}
-
 // Glanced implements Polled.
 func (t *Tick) Glanced() *HashLock { return &t.HashLock }
 
@@ -219,16 +216,37 @@ func (t *Tick) Enter(e *Acquire) Request[Entered] {
 		[]any{e.ID, site.millis(e.Lease), t.tick, flag(t.of.takes), t.of.retention.Milliseconds(), CronRuns, cronYoung.Milliseconds(), CronAhead.Milliseconds(), t.of.process, t.of.apart.Milliseconds()}, t.readClaim).draw(t.names)
 }
 
+// NotClaimed is the error of an Enter that is refused for good.
+type NotClaimed struct {
+	Run Run    // of somebody who has claimed the tick
+	Why string // nobody may claim it, and Run is not Known
+}
+
+func (e *NotClaimed) Error() string { return "the tick is not claimed: " + e.Why }
+
+// Found reports whether there is a run, which is what the caller wants then.
+func (e *NotClaimed) Found() bool { return e.Run.Known }
+
 func (t *Tick) readClaim(a wire.Answer) (Entered, error) {
-	e, err := readEntered(a)
-	if err != nil || e.Verdict != Granted {
-		return e, err
-	}
-	_, _, rest, err := a.Pair()
-	if err == nil {
+	const granted, claimed, refused = 1, 2, 3
+	code, _, rest, err := a.Pair()
+	switch {
+	case err != nil:
+	case code == granted:
 		t.claimed, err = runIn(a, rest)
+	case code == claimed:
+		e := &NotClaimed{}
+		if e.Run, err = runIn(a, rest); err == nil {
+			e.Run.Tick, err = t.tick, e
+		}
+	case code == refused && len(rest) == 1:
+		why, _ := rest[0].(string)
+		err = &NotClaimed{Why: why}
 	}
-	return e, err
+	if err != nil {
+		return Entered{}, err
+	}
+	return readEntered(a)
 }
 
 // Renew implements Protocol.

@@ -19,7 +19,7 @@ var abilities = map[string]string{
 	"priority":    "reentrant adoptable revocable succession queue",
 	"election":    "reentrant adoptable revocable succession queue",
 	"once":        "polled",
-	"tick":        "sharing polled",
+	"tick":        "polled",
 	"places":      "queue",
 	"permits":     "taking crowded",
 	"fairpermits": "queue taking growing",
@@ -46,8 +46,6 @@ func abilitiesOf(p Protocol) string {
 	can(is, "standBy")
 	_, is = p.(Queue)
 	can(is, "queue")
-	_, is = p.(Sharing)
-	can(is, "sharing")
 	_, is = p.(Polled)
 	can(is, "polled")
 	_, is = p.(Taking)

@@ -74,9 +74,8 @@ type Acquire struct {
 	Wait     bool   // if the lock is not free
 	Outer    string // id of the caller's hold of the other side, under which it may enter; empty: none
 	Priority int
-	Value    string        // what the leader of an Election proclaims from the beginning
-	Waited   time.Duration // of one that Shares: since its call began
-	Reserve  int           // how many more tokens to draw, for holds to which this one is handed over
+	Value    string // what the leader of an Election proclaims from the beginning
+	Reserve  int    // how many more tokens to draw, for holds to which this one is handed over
 	// StandBy: it waits, and its client listens for grants. If a hold of another client keeps it
 	// out, a release can make it the holder: see ReleaseNext.
 	StandBy bool
@@ -115,7 +114,6 @@ const (
 	Quarantined           // the server gives out no locks yet
 	OtherType             // a lock of another type, which has other keys, is held
 	NotSet                // a semaphore to which no permits were given yet
-	Settled               // there is a result already
 	OtherNumber           // others have another number of members: Missing
 	Gone                  // there is no such hold to adopt
 	Entangled             // its owner holds the other side too
@@ -137,7 +135,6 @@ type Entered struct {
 	Queueing
 	Handed
 	Supply  // of a semaphore: what is left after a grant, beside which others can enter, and no hold ends within Rest
-	Ended   // Settled
 	Members // of a Busy DoubleBarrier
 }
 
@@ -179,14 +176,6 @@ type Supply struct {
 	Free    int64 // may be negative
 	All     int64 // free or not ...
 	Counted bool  // ... if that is known
-}
-
-// Ended is the result of a Once; or, if Failed, why its function has failed so long Ago, while the caller
-// waited.
-type Ended struct {
-	Result string
-	Failed bool
-	Ago    time.Duration
 }
 
 // Members are how many of a DoubleBarrier are still to come, and how many are in, of the generation before.

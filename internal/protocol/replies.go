@@ -15,8 +15,6 @@ const longestRest = 365 * 24 * time.Hour
 // Codes of the replies to an Enter that are lists: the first item. The second is a token, a time in ms,
 // or whether others hold the lock.
 const (
-	codeFailed        = 3
-	codeSettled       = 2
 	codeGranted       = 1
 	codeBusy          = 0
 	codeWithdrawn     = -1
@@ -58,12 +56,6 @@ func readEntered(a wire.Answer) (Entered, error) {
 			e.Round, e.HasRound = rest[2].(int64)
 		}
 		return e, nil
-	case codeSettled, codeFailed:
-		if len(rest) == 1 {
-			if result, ok := rest[0].(string); ok {
-				return Entered{Verdict: Settled, Ended: Ended{result, code == codeFailed, millis(n)}}, nil
-			}
-		}
 	case codeWithdrawn:
 		return Entered{Verdict: Withdrawn}, nil
 	case codeOuterHoldLost:

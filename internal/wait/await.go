@@ -65,8 +65,6 @@ type Taker[S comparable] interface {
 	// Given is called with a hold: that of Lines.Give, or a *Grant. why is the reason if the wait has ended
 	// meanwhile. The error is ErrTooLate if the hold is of no use.
 	Given(ctx context.Context, hold any, why error) (*Left[S], error)
-	// Failed is called with the error of the last look, and returns that of the call.
-	Failed(w *Waiter[S], began time.Time, err error) error
 	// Hesitates is how long the head waits at most between a message and its look.
 	Hesitates(w *Waiter[S]) time.Duration
 }
@@ -280,9 +278,6 @@ func (t *Call[S]) lookAsHead(ctx context.Context, w *Waiter[S]) (got *Left[S], r
 			return nil, 0, true, over
 		}
 		return nil, rest, false, err
-	}
-	if by := t.taker(); by != nil {
-		err = by.Failed(w, began, err)
 	}
 	return nil, 0, true, cmp.Or(lines.failure(w), err)
 }

@@ -34,8 +34,6 @@ type Lines[S comparable] struct {
 	expiry *time.Timer // runs while lines are kept
 	closed bool        // no line is kept any more
 	queues map[protocol.LockID]*queue[S]
-	// firstLooks has the lines where a caller that found no waiters looks: see BeginFirstLook.
-	firstLooks map[Key]bool
 
 	rested   bool         // the goroutine of glances runs
 	relieved []*Waiter[S] // the heads for which glances look, and some that have left or look by themselves
@@ -491,29 +489,6 @@ func (q *Lines[S]) snapshotOf(w *Waiter[S], own S) S {
 		return s
 	}
 	return own
-}
-
-// BeginFirstLook is called by a caller that finds no waiters. It reports whether the caller may look by itself, until
-// EndFirstLook: no other caller does. Callers that come meanwhile form a line. They need a look of its head: Redis may
-// have answered the first look before they came.
-func (q *Lines[S]) BeginFirstLook(key Key) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.firstLooks[key] {
-		return false
-	}
-	if q.firstLooks == nil {
-		q.firstLooks = map[Key]bool{}
-	}
-	q.firstLooks[key] = true
-	return true
-}
-
-// EndFirstLook ends what BeginFirstLook began.
-func (q *Lines[S]) EndFirstLook(key Key) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.firstLooks, key)
 }
 
 // failure is the error with which a waiter has to leave: see Fail.
