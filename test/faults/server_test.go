@@ -89,8 +89,9 @@ func TestHungServerHoldsNobodyUp(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	c := locktest.NewClient(t, rdb, rlock.WithCommandTimeout(timeout), rlock.WithUnlockTimeout(timeout), rlock.WithWatchdogLease(30*time.Second))
 	l := c.NewLock("a")
-	lease := locktest.MustLock(t, l)
-	held := locktest.MustLock(t, c.NewLock("held"))
+	patiently := rlock.WithWait(locktest.Patience) // a busy machine may not answer within the timeout
+	lease := locktest.MustLock(t, l, patiently)
+	held := locktest.MustLock(t, c.NewLock("held"), patiently)
 	b.Real.Pause()
 	defer b.Real.Resume()
 
@@ -293,7 +294,7 @@ func TestShutdownOfAHungServerIsBounded(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	c := b.NewClient(t, rlock.WithCommandTimeout(300*time.Millisecond))
-	lease := locktest.MustLock(t, c.NewLock("a"))
+	lease := locktest.MustLock(t, c.NewLock("a"), rlock.WithWait(locktest.Patience)) // a busy machine takes longer
 	b.Real.Pause()
 	defer b.Real.Resume()
 	ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
