@@ -228,6 +228,10 @@ func TestEachTypeCostsTwoScripts(t *testing.T) {
 			locktest.MustUnlock(t, locktest.MustLock(t, l))                         // loads the scripts
 			rdb.AddHook(hook)
 			locktest.MustUnlock(t, locktest.MustLock(t, l))
+			if hook.N.Load() == 3 { // with the PING of the first hold, which is sent in the background
+				hook.N.Store(0)
+				locktest.MustUnlock(t, locktest.MustLock(t, l))
+			}
 			if n := hook.N.Load(); n != 2 {
 				t.Fatalf("%d commands", n)
 			}

@@ -104,14 +104,14 @@ func TestAdvanceEndsFixedLeases(t *testing.T) {
 	t.Parallel()
 	srv := rlocktest.New(t)
 	l := srv.Client().NewLock("job")
-	lease := lock(t, l, rlock.WithLease(10*time.Second))
+	lease := lock(t, l, rlock.WithLease(time.Minute))
 	done := lease.Done()
 
-	srv.Advance(9 * time.Second)
+	srv.Advance(40 * time.Second)
 	if err := lease.Err(); err != nil {
-		t.Fatalf("after 9s of 10s: %v", err)
+		t.Fatalf("after 40s of a minute: %v", err)
 	}
-	srv.Advance(time.Second)
+	srv.Advance(20 * time.Second)
 
 	wantLost(t, lease, done, rlock.ErrExpired)
 	wantHeld(t, lock(t, l))

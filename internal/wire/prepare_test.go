@@ -18,7 +18,7 @@ func TestPrepareSendsOnePing(t *testing.T) {
 	defer n.Close()
 	for i, key := range []byte("abc") {
 		o := &redis.Options{Addr: "127.0.0.1:" + strconv.Itoa(2+i)}
-		if key != 'c' { // which has one pool for all
+		if key != 'c' { // which may have one pool for all
 			size := reflect.ValueOf(o).Elem().FieldByName("PipelineReadBufferSize")
 			if !size.IsValid() {
 				t.Skip("this go-redis has no pool for pipelines alone")
@@ -43,12 +43,16 @@ func TestPrepareSendsOnePing(t *testing.T) {
 		}
 	}
 	prepare("a1", "a2", "b1", "a3", "c1")
-	if want := map[string]int{"a ping": 1, "b ping": 1}; !maps.Equal(got, want) {
+	want := map[string]int{"a ping": 1, "b ping": 1}
+	if poolsApart(n.of['c'].PoolStats()) { // from go-redis 9.23 on
+		want["c ping"] = 1
+	}
+	if !maps.Equal(got, want) {
 		t.Errorf("sent: %v, want %v", got, want)
 	}
 	d.opened.at[n.of['a'].Options().Addr] = time.Now().Add(-prepareEvery)
 	prepare("a1", "a2", "b1")
-	if want := map[string]int{"a ping": 2, "b ping": 1}; !maps.Equal(got, want) {
+	if want["a ping"] = 2; !maps.Equal(got, want) {
 		t.Errorf("sent after a while: %v, want %v", got, want)
 	}
 }
