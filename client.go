@@ -149,9 +149,9 @@ func (c *Client) open(rdb redis.UniversalClient) (err error) {
 	c.events = newEvents(c.cfg.observer, c.cfg.logger, &c.running)
 	c.wire, err = wire.Open(rdb, wire.Config{
 		Clock: c.env.Clock, Gate: c.env.Gate, Work: c.env.Work, Alone: c.env.Alone,
-		CommandTimeout: c.cfg.commandTimeout,
-		ShortestCall:   min(c.cfg.commandTimeout, c.cfg.unlockTimeout), LongestCall: max(c.cfg.commandTimeout, c.cfg.unlockTimeout),
-		Acks: c.cfg.acks, AckTimeout: c.cfg.ackTimeout,
+		CommandTimeout: c.cfg.commandTimeout, UnlockTimeout: c.cfg.unlockTimeout,
+		LongestCall: max(c.cfg.commandTimeout, c.cfg.unlockTimeout),
+		Acks:        c.cfg.acks, AckTimeout: c.cfg.ackTimeout,
 		Publish: wire.PublishMode(c.cfg.pubsub), Events: c.events, Panics: &c.events.Panics,
 	})
 	if err != nil {

@@ -115,7 +115,7 @@ func (h *hold) rareLocked() *rare {
 	return h.rare
 }
 
-// rareState is a copy of the rare state.
+// rareState is a copy of the rare state. The guard is locked, unless nobody else knows the hold yet.
 func (h *hold) rareState() (r rare) {
 	if h.rare != nil {
 		r = *h.rare
@@ -147,7 +147,11 @@ func (h *hold) ops() *oplock.Lock {
 	return &h.own
 }
 
-func (h *hold) handsOver() bool { return h.rareState().batch != nil }
+func (h *hold) handsOver() bool {
+	h.lock()
+	defer h.unlock()
+	return h.rareState().batch != nil
+}
 
 // begin puts a new hold into service, which was granted at since. Its lease counts from when the request was sent.
 func (h *hold) begin(sent, since clock.Instant, a acquireConfig) *Lease {

@@ -31,7 +31,7 @@ func siteOn(t testing.TB, rdb redis.UniversalClient, change ...func(*wire.Config
 	cfg := wire.Config{
 		Clock:          seam.SystemClock{},
 		CommandTimeout: 5 * time.Second,
-		ShortestCall:   5 * time.Second,
+		UnlockTimeout:  5 * time.Second,
 		LongestCall:    5 * time.Second,
 		Publish:        wire.PublishPlain,
 		Events:         deaf{},

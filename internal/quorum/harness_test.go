@@ -119,7 +119,7 @@ func join(t *testing.T, servers []*server, edit ...func(*Config)) *home {
 	for i, s := range servers {
 		rdb := redis.NewClient(&redis.Options{Addr: s.proxy.Addr(), DialTimeout: nodeTimeout, ReadTimeout: cfg.NodeTimeout, MaxRetries: -1})
 		d, err := wire.Open(rdb, wire.Config{
-			Clock: seam.SystemClock{}, CommandTimeout: budget, ShortestCall: budget, LongestCall: budget, Publish: wire.PublishAuto, Events: events{},
+			Clock: seam.SystemClock{}, CommandTimeout: budget, UnlockTimeout: budget, LongestCall: budget, Publish: wire.PublishAuto, Events: events{},
 		})
 		if err != nil {
 			t.Fatal(err)

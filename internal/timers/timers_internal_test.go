@@ -20,7 +20,7 @@ func unservedTimers(t *testing.T) *Timers {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })
-	d, err := wire.Open(rdb, wire.Config{Clock: seam.SystemClock{}, CommandTimeout: time.Second, ShortestCall: time.Second})
+	d, err := wire.Open(rdb, wire.Config{Clock: seam.SystemClock{}, CommandTimeout: time.Second, UnlockTimeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

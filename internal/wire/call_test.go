@@ -45,7 +45,7 @@ func open(t testing.TB, s server) *Deployment {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody is asked
 	rdb.AddHook(s)
-	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Minute, ShortestCall: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{}})
+	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Minute, UnlockTimeout: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{}})
 	if err != nil {
 		t.Fatal(err)
 	}

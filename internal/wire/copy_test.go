@@ -38,7 +38,7 @@ func dialing(t *testing.T, dial func(ctx context.Context, open func() (net.Conn,
 			return dial(ctx, func() (net.Conn, error) { return (&net.Dialer{}).DialContext(context.Background(), network, addr) })
 		},
 	})
-	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Minute, ShortestCall: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{}})
+	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Minute, UnlockTimeout: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,9 +30,11 @@ type Config struct {
 	Clock seam.Clock
 	// CommandTimeout bounds a request that is sent in the background.
 	CommandTimeout time.Duration
-	// ShortestCall is the shortest budget of a call that begins in time, and LongestCall the longest of any,
-	// which bounds I/O where the timeouts of go-redis do not.
-	ShortestCall, LongestCall time.Duration
+	// UnlockTimeout is the budget of a request with OneEffect that begins in time.
+	UnlockTimeout time.Duration
+	// LongestCall is the longest budget of any call. It bounds I/O where the timeouts
+	// of go-redis do not.
+	LongestCall time.Duration
 	// Acks is how many replicas confirm the requests that ask for it, and AckTimeout how long
 	// they get.
 	Acks       int
@@ -131,7 +133,7 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 		d.cluster, _ = rdb.(clusterNodes)
 	}
 	d.senders.open(d, cmp.Or(cfg.Alone, alone), atATime)
-	d.direct.open(rdb, cfg.ShortestCall)
+	d.direct.open(rdb, cfg.UnlockTimeout)
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d, nil
 }

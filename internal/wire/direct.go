@@ -19,8 +19,9 @@ import (
 // passed, the reply is lost, the connection with it, and the copy may have run or may run yet: the call goes on with its
 // second copy, by a worker. It is many times what such a server takes, and longer than a process that has a part of a
 // processor usually waits for its turn. If the context never ends, as that of each Unlock, it is almost as long as a worker
-// waits: an Unlock whose reply is lost has to say ErrUnconfirmed. After a lost reply workers send, until one of them has a fast answer: a
-// server that stops costs at most mostDirect connections.
+// waits: an Unlock whose reply is lost has to say ErrUnconfirmed. One that has less time than that is left to a worker.
+// After a lost reply workers send, until one of them has a fast answer: a server that stops costs at most mostDirect
+// connections.
 
 const (
 	// heldUp is the timeout of a copy that its caller sends, and steadyWithin that of one whose context never ends, at most.
@@ -56,9 +57,9 @@ type way struct {
 }
 
 // open says of which client the copies are sent. None is, until a worker's has met no hook: one that blocks would hold up
-// the caller. shortest is the shortest budget of a call.
-func (s *direct) open(rdb redis.UniversalClient, shortest time.Duration) {
-	s.steady = min(steadyWithin, shortest*7/15)
+// the caller.
+func (s *direct) open(rdb redis.UniversalClient, unlockTimeout time.Duration) {
+	s.steady = min(steadyWithin, unlockTimeout*7/15)
 	r, ok := rdb.(*redis.Client)
 	if !ok {
 		return
@@ -78,7 +79,7 @@ func (c *call) direct(now time.Time) (by way) {
 	if all == nil || c.d.limited || s.hooked() || c.r.Script == nil || c.r.Acked || c.r.NoResend {
 		return by
 	}
-	if by = all[0]; c.ctx.Done() == nil {
+	if by = all[0]; c.ctx.Done() == nil && (c.patience >= all[1].within || c.r.OneEffect) {
 		by = all[1]
 	}
 	until, ends := c.ctx.Deadline()

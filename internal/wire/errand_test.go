@@ -34,7 +34,7 @@ func behind(t *testing.T) (*Deployment, *faultproxy.Proxy) { return behindFor(t,
 func behindFor(t *testing.T, reply time.Duration) (*Deployment, *faultproxy.Proxy) {
 	proxy := faultproxy.New(t, miniredis.RunT(t).Addr())
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: reply, MaxRetries: -1})
-	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Second, ShortestCall: time.Second, LongestCall: time.Second, Events: deaf{}, Panics: &Panics{}})
+	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Second, UnlockTimeout: time.Second, LongestCall: time.Second, Events: deaf{}, Panics: &Panics{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestNobodyWaitsForAConnectionInVain(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), PoolSize: 1, PoolTimeout: time.Hour, ReadTimeout: 5 * time.Second, MaxRetries: -1})
 	defer rdb.Close()
-	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Second, ShortestCall: time.Second, LongestCall: time.Second, Events: deaf{}, Panics: &Panics{}})
+	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Second, UnlockTimeout: time.Second, LongestCall: time.Second, Events: deaf{}, Panics: &Panics{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func TestPrepareSendsOnePing(t *testing.T) {
 		n.of[key].AddHook(answering(func(cmd redis.Cmder) { got[string(key)+" "+cmd.Name()]++ }))
 		defer n.of[key].Close()
 	}
-	d, err := Open(n, Config{CommandTimeout: time.Minute, ShortestCall: time.Minute, Events: deaf{}, Panics: &Panics{}})
+	d, err := Open(n, Config{CommandTimeout: time.Minute, UnlockTimeout: time.Minute, Events: deaf{}, Panics: &Panics{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -663,7 +663,7 @@ func TestNodesDoNotWaitForEachOther(t *testing.T) {
 		n.of[key] = redis.NewClient(&redis.Options{Addr: addr})
 		defer n.of[key].Close()
 	}
-	d, err := Open(n, Config{CommandTimeout: time.Minute, ShortestCall: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{}})
+	d, err := Open(n, Config{CommandTimeout: time.Minute, UnlockTimeout: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{}})
 	if err != nil || !d.IsCluster() {
 		t.Fatal(err)
 	}
@@ -730,7 +730,7 @@ func crowded(t *testing.T, meets func(text string)) *Deployment {
 		meets(text)
 		cmd.(interface{ SetVal(any) }).SetVal(text)
 	}))
-	d, err := Open(rdb, Config{CommandTimeout: time.Minute, ShortestCall: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{}})
+	d, err := Open(rdb, Config{CommandTimeout: time.Minute, UnlockTimeout: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{}})
 	if err != nil {
 		t.Fatal(err)
 	}

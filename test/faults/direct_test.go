@@ -31,7 +31,7 @@ func locksOf(c *rlock.Client, prefix string, n int) (locks []*rlock.Lock) {
 func warm(t *testing.T, c *rlock.Client) {
 	t.Helper()
 	for l := range 40 {
-		locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock(fmt.Sprint("warm", l))))
+		locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock(fmt.Sprint("warm", l)), rlock.WithWait(locktest.Patience)))
 	}
 }
 
@@ -65,16 +65,20 @@ func TestUnlocksThroughStalls(t *testing.T) {
 	rdb := s.Client()
 	const clients, each = 4, 8
 	var all []*rlock.Client
-	for range clients {
-		all = append(all, locktest.NewClient(t, s.Client(), rlock.WithAnonymity(), rlock.WithUnlockTimeout(rlock.DefaultUnlockTimeout)))
+	for i := range clients {
+		opts := []rlock.Option{rlock.WithAnonymity(), rlock.WithUnlockTimeout(rlock.DefaultUnlockTimeout)}
+		if i%2 == 1 {
+			opts = append(opts, rlock.WithCommandTimeout(time.Second)) // which is not that of an Unlock
+		}
+		all = append(all, locktest.NewClient(t, s.Client(), opts...))
 	}
-	for _, stall := range []time.Duration{30, 90, 150, 300, 1700} {
+	for _, stall := range []time.Duration{30, 90, 150, 700, 1700} {
 		stall *= time.Millisecond
 		var leases []*rlock.Lease
 		for i, c := range all {
 			warm(t, c)
 			for _, l := range locksOf(c, fmt.Sprint("a", i, ":"), each) {
-				leases = append(leases, locktest.MustLock(t, l))
+				leases = append(leases, locktest.MustLock(t, l, rlock.WithWait(locktest.Patience)))
 			}
 		}
 		var unconfirmed atomic.Int32
