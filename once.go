@@ -131,10 +131,11 @@ func (o *Once) outcomeFor(ctx context.Context, began time.Time) (err, last error
 	case found.Kept:
 		s.result = []byte(found.Text)
 	case found.Failed:
-		at = at.Add(-found.Ago - time.Millisecond)
+		if at = at.Add(-found.Ago - time.Millisecond); began.After(at) {
+			return nil, nil
+		}
 		s.failed = errors.New(visible.Text(found.Text))
-	}
-	if r.Outcome == (protocol.Outcome{}) || began.After(at) {
+	default:
 		return nil, nil
 	}
 	l.c.lines.Fail(l.line(""), at, s)

@@ -1,6 +1,6 @@
 -- once/forget: delete the result of a Once.
 --
--- KEYS[1]  result: see once/enter
+-- KEYS[1]  result: see once/peek
 -- Reply    1  there was one
 --          0  there was none
 -- Caller   Forget
