@@ -156,6 +156,7 @@ func TestLookThatWasNotSent(t *testing.T) {
 	if a := d.Do(bg, 50*time.Millisecond, echoOf("a")); a.Err == nil {
 		t.Fatal("it was sent")
 	}
+	idle(t, &d.senders.one) // until its copy has ended, another one does not look
 	runs.Store(true)
 	for range 2 {
 		if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {

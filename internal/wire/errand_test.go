@@ -205,7 +205,7 @@ func TestAskFailsFast(t *testing.T) {
 // knows what the first one did.
 func TestAskAgain(t *testing.T) {
 	t.Parallel()
-	d, proxy := behind(t)
+	d, proxy := behindFor(t, longestIO)
 	d.senders.votes.far = 0 // however slow this machine is, the server is near
 	warm(t, d)
 	lost := make(chan bool, asked)
@@ -222,6 +222,7 @@ func TestAskAgain(t *testing.T) {
 	var all []*errand
 	for i := range asked {
 		e := newErrand("lost")
+		e.timeout = 20 * time.Second
 		all = append(all, e)
 		d.Ask(e)
 		for len(lost) <= i { // each in a pipeline of its own

@@ -25,7 +25,7 @@ func TestPipelinesOfARound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, _ := behind(t)
+			d, _ := behindFor(t, longestIO)
 			for _, s := range []*sender{&d.senders.one, &d.senders.renewals} {
 				s.away = distance{since: time.Now().Add(time.Hour), now: c.away} // no answer is nearer, and none is forgotten
 			}

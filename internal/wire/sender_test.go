@@ -112,6 +112,18 @@ func (c *crowd) must(text string, unsure bool) {
 	})
 }
 
+// start has a request made in a goroutine.
+func (c *crowd) start(budget time.Duration, r *Request, then func(Answer)) {
+	c.all.Go(func() { then(c.Do(bg, budget, r)) })
+}
+
+// waitFor returns when so many requests wait.
+func (c *crowd) waitFor(n int) {
+	for c.queue() < n {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func (c *crowd) queue() int {
 	k := &c.senders.one
 	k.mu.Lock()
@@ -132,15 +144,20 @@ func TestRequestsShareAPipeline(t *testing.T) {
 	before := len(c.proxy.Commands())
 	for i := range combined {
 		if i == 11 {
-			c.do(bg, time.Minute, echoOf("bad"), func(a Answer) {
+			c.start(10*time.Minute, echoOf("bad"), func(a Answer) {
 				if !errors.Is(a.Err, ErrForeignKey) {
 					t.Errorf("%+v", a)
 				}
 			})
 			continue
 		}
-		c.must(fmt.Sprint(i), false)
+		c.start(10*time.Minute, echoOf(fmt.Sprint(i)), func(a Answer) {
+			if a.Err != nil || a.Val != fmt.Sprint(i) || a.Unsure {
+				t.Errorf("%d: %+v", i, a)
+			}
+		})
 	}
+	c.waitFor(combined)
 	if n := len(c.proxy.Commands()) - before; n != 0 {
 		t.Errorf("%d commands were sent beside those under way", n)
 	}
@@ -546,7 +563,7 @@ func TestPipelineThatAHookEnds(t *testing.T) {
 				}
 			}))
 			for i := range combined {
-				c.do(bg, 12*time.Second, echoOf(fmt.Sprint(i)), func(a Answer) {
+				c.start(20*time.Second, echoOf(fmt.Sprint(i)), func(a Answer) {
 					switch {
 					case a.Unsure != (name == "panic"): // the one that ends has not sent them, and never will
 						t.Errorf("%+v", a)
@@ -555,6 +572,7 @@ func TestPipelineThatAHookEnds(t *testing.T) {
 					}
 				})
 			}
+			c.waitFor(combined)
 			c.must("next", false)
 			c.must("and next", false)
 			c.release()
