@@ -15,15 +15,19 @@
  *         happens on the nodes: what else could, can happen before as well.
  *
  * A node says when it granted A's vote, counted in A's rounds. From that follows the
- * state of the vote: NONE, OLDER, SOLE or NEWER. A vote counts in each round but the
- * one that it was granted in; the code waits for one more if it did not know the vote.
+ * state of the vote: OLDER, SOLE or NEWER. (NONE is what the code has where it does not
+ * know: it claims less.) A vote counts in each round but the one that it was granted in;
+ * the code waits for one more if it did not know the vote.
+ *
+ * The hold is confirmed up to the beginning of a round if a quorum of votes that are
+ * OLDER or SOLE were found in that round or in later ones, in one round or in several.
  *
  * There is no time, but A's leases do not run out here: its deadline has not
  * passed. B's votes end when it gives them back, however late, and it is told that
  * it has the lock while a quorum has its votes: no node loses one of these before.
  * B's tries are younger than A's hold, except for a vote on the third node.
  *
- * The only bound is K, of the counters.
+ * The only bounds are K, of the counters, and ROUNDS, in a row that confirm nothing.
  *
  * Each STEP is atomic; see redlock.pml. The nodes are alike, so SYMMETRY looks at
  * one of the states that differ only in who is who.
@@ -49,6 +53,10 @@
 #define STEP d_step
 #endif
 
+#ifndef ROUNDS
+#define ROUNDS 2
+#endif
+
 #define QUORUM 2
 #define HELD 1     /* A's token */
 #define NOBODY 0
@@ -62,30 +70,30 @@
 byte counter[3];
 byte holder[3];
 byte stamp[3];     /* counter value of the holder's grant */
-byte when[3];      /* A's vote was granted: */
+byte when[3];      /* interval in which A's vote was granted; 0: before  */
+                   /* the confirmation, or there is none               */
 
-#define BEFORE 0   /* before the round of the last confirmation began,   */
-#define AMID 1     /* in that round,                                     */
-#define SINCE 2    /* after the confirmation,                            */
-#define NOW 3      /* or in this round                                   */
+/* The intervals since the last confirmation: 1, and one more from the beginning of each
+   round. The last one is now. */
+byte now = 1;
 
 /* A. */
 mtype:phase = { HOLDING, RENEWING, LEAVING, OVER };
 mtype:phase phase = HOLDING;
-mtype:seen = { UNSEEN, NONE, OLDER, SOLE, NEWER, GONE, TAKEN, SILENT };
+mtype:seen = { UNSEEN, OLDER, SOLE, NEWER, GONE, TAKEN, SILENT };
 mtype:seen seen[3];
 bool given[3];     /* was asked for its vote: it may have voted          */
 bool votes[3];     /* answered this round, with a vote of before it      */
+byte there[3];     /* the last round that found an OLDER or SOLE vote;   */
+                   /* 0: none since the confirmation                     */
 
 /* B. */
 byte got[3];       /* stamp of the grant that was read; 0: none          */
 bool atToken[3];
 byte token;        /* 0: not decided                                     */
 
-bool gap;          /* B was told that it has the lock, since the last    */
-                   /* confirmation of A's hold and before this round     */
-bool later;        /* and since the beginning of this round: that is for */
-                   /* the next one to tell                               */
+byte gap;          /* the first interval in which B was told that it has */
+                   /* the lock; 0: none                                  */
 
 #ifdef PROBE
 byte met;
@@ -96,6 +104,7 @@ bool doubted;
 #define UNKNOWN 2    /* and the release is not confirmed                 */
 #define RESOLVED 4   /* a doubt is cleared by a node that was silent     */
 #define BY_SOLE 8    /* a release needs a node that voted for nobody     */
+#define EARLIER 16   /* after a doubt, rounds confirm what was before B  */
 
 #define holds (phase == HOLDING || phase == RENEWING)
 #define larger(a, b) (a > b -> a : b)
@@ -103,16 +112,18 @@ bool doubted;
 #define cannot(n) (seen[n] == OLDER || seen[n] == SOLE)
 #define others (3 - cannot(0) - cannot(1) - cannot(2))
 #define is(kind) ((seen[0] == kind) + (seen[1] == kind) + (seen[2] == kind))
-#define ours (is(OLDER) + is(NONE) + is(SILENT))
+#define ours (is(OLDER) + is(SILENT))
 #define continuous (votes[0] + votes[1] + votes[2])
 #define allSeen (is(UNSEEN) == 0)
 #define isSole(n) (stamp[n] - 1 <= HELD)
-#define state(n) (when[n] >= SINCE -> (isSole(n) -> SOLE : NEWER) : (when[n] == BEFORE || isSole(n) -> OLDER : NONE))
+#define state(n) (when[n] == 0 -> OLDER : (isSole(n) -> SOLE : NEWER))
+#define found(round) ((there[0] >= round) + (there[1] >= round) + (there[2] >= round))
+#define gapBefore(round) (gap > 0 && gap < round)
 
 #ifdef NO_DOUBT
-#define alone true
+#define excludes true
 #else
-#define alone (others < QUORUM)
+#define excludes (others < QUORUM)
 #endif
 
 #ifdef TRUST_SILENT
@@ -133,8 +144,9 @@ bool doubted;
 hidden byte t;
 hidden mtype:seen w;
 
-#define bits(n) (given[n] + 2 * votes[n] + 4 * atToken[n] + 8 * when[n])
-#define rankOf(n) (((((counter[n] * 8 + holder[n]) * 8 + stamp[n]) * 8 + got[n]) * 16 + seen[n]) * 256 + bits(n))
+#define bits(n) (given[n] + 2 * votes[n] + 4 * atToken[n])
+#define times(n) (when[n] * 8 + there[n])
+#define rankOf(n) ((((((counter[n] * 8 + holder[n]) * 8 + stamp[n]) * 8 + got[n]) * 16 + seen[n]) * 8 + bits(n)) * 64 + times(n))
 
 inline swapped(x, y) { t = x; x = y; y = t }
 
@@ -143,7 +155,7 @@ inline swapNodes(m, n) {
 	:: rankOf(m) < rankOf(n) ->
 		swapped(counter[m], counter[n]); swapped(holder[m], holder[n]); swapped(stamp[m], stamp[n]);
 		swapped(given[m], given[n]);
-		swapped(when[m], when[n]);
+		swapped(when[m], when[n]); swapped(there[m], there[n]);
 		swapped(votes[m], votes[n]); swapped(got[m], got[n]); swapped(atToken[m], atToken[n]);
 		w = seen[m]; seen[m] = seen[n]; seen[n] = w
 	:: else
@@ -162,11 +174,11 @@ inline rename() {
 
 inline grantTo(who, n) {
 	counter[n]++; holder[n] = who; stamp[n] = counter[n];
-	when[n] = (who != A -> BEFORE : (phase == RENEWING -> NOW : SINCE))
+	when[n] = (who == A -> now : 0)
 }
 
 inline free(n) {
-	holder[n] = NOBODY; stamp[n] = 0; when[n] = BEFORE
+	holder[n] = NOBODY; stamp[n] = 0; when[n] = 0
 }
 
 /* A node loses its data: see redlock.pml, CLOCK. */
@@ -238,19 +250,44 @@ end:	do
 
 inline forgetRound() {
 	seen[0] = UNSEEN; seen[1] = UNSEEN; seen[2] = UNSEEN;
-	votes[0] = false; votes[1] = false; votes[2] = false;
-	gap = gap || later; later = false
+	votes[0] = false; votes[1] = false; votes[2] = false
 }
 
-inline began(n) {
-	when[n] = (when[n] == NOW -> SINCE : when[n])
+/* Votes that were granted in the round that confirms the hold may be younger than the answers
+   that do. */
+#ifdef NO_MID
+#define isBefore(interval) (interval <= c)
+#else
+#define isBefore(interval) (interval < c)
+#endif
+#define from(interval) (isBefore(interval) -> 0 : interval - c + 1)
+
+inline confirmNode(n) {
+	when[n] = from(when[n]);
+	there[n] = (there[n] > c -> there[n] - c + 1 : 0)
+}
+
+/* Confirms the hold up to the beginning of round c. */
+inline confirm() {
+	printf("A: confirmed up to %d of %d\n", c, now);
+	assert(!gapBefore(c));  /* GAP */
+#ifdef PROBE
+	if
+	:: c < now && gap > 0 && doubted -> MET(EARLIER)
+	:: else
+	fi;
+#endif
+	confirmNode(0); confirmNode(1); confirmNode(2);
+	now = now - c + 1;
+	gap = (gap > 0 -> gap - c + 1 : 0);
+	c = 0
 }
 
 inline renew() {
 	STEP {
-		phase == HOLDING ->
+		phase == HOLDING && now <= ROUNDS ->
+		now++;
 		phase = RENEWING; forgetRound();
-		began(0); began(1); began(2);
 		given[0] = true; given[1] = true; given[2] = true;
 		printf("A: renews\n");
 		rename()
@@ -267,8 +304,9 @@ inline renewal(n) {
 			:: holder[n] == NOBODY -> grantTo(A, n)
 			:: else
 			fi;
-			votes[n] = when[n] != NOW;
-			seen[n] = state(n)
+			votes[n] = when[n] < now;
+			seen[n] = state(n);
+			there[n] = (cannot(n) -> now : there[n])
 		:: holder[n] == B || holder[n] == LEFT ->
 			seen[n] = TAKEN
 		fi;
@@ -287,21 +325,11 @@ inline silence(n) {
 	}
 }
 
-/* A vote that was granted in the round that confirms the hold may be younger than
-   the answers that do. */
-inline afterwards(n) {
-#ifdef NO_MID
-	when[n] = BEFORE;
-#else
-	when[n] = (when[n] == NOW -> AMID : BEFORE);
-#endif
-}
-
 inline confirmed() {
 	STEP {
-		phase == RENEWING && continuous >= QUORUM && alone ->
-		printf("A: confirmed\n");
-		assert(!gap);  /* GAP */
+		phase == RENEWING && continuous >= QUORUM && excludes ->
+		printf("A: renewed\n");
+		assert(!gapBefore(now));  /* GAP */
 #ifdef PROBE
 		if
 		:: doubted -> MET(RESOLVED)
@@ -309,7 +337,8 @@ inline confirmed() {
 		fi;
 		doubted = false;
 #endif
-		afterwards(0); afterwards(1); afterwards(2);
+		c = now;
+		confirm();
 		forgetRound();
 		phase = HOLDING;
 		rename()
@@ -318,7 +347,7 @@ inline confirmed() {
 
 inline notConfirmed() {
 	STEP {
-		phase == RENEWING && allSeen && !(continuous >= QUORUM && alone) ->
+		phase == RENEWING && allSeen && !(continuous >= QUORUM && excludes) ->
 		if
 		:: ours < QUORUM ->
 			printf("A: lost\n");
@@ -328,10 +357,19 @@ inline notConfirmed() {
 #ifdef PROBE
 			doubted = doubted || continuous >= QUORUM;
 			if
-			:: gap && doubted -> MET(RIVAL)
+			:: gapBefore(now) && doubted -> MET(RIVAL)
 			:: else
 			fi;
 #endif
+			c = now;
+			do
+			:: c > 1 && found(c) < QUORUM -> c--
+			:: else -> break
+			od;
+			if
+			:: c > 1 -> confirm()
+			:: else -> c = 0
+			fi;
 			forgetRound();
 			phase = HOLDING
 		fi;
@@ -380,7 +418,7 @@ inline released() {
 	STEP {
 		phase == LEAVING && lasted && is(SILENT) + is(UNSEEN) < QUORUM ->
 		printf("A: released\n");
-		assert(!gap);  /* GAP */
+		assert(gap == 0);  /* GAP */
 #ifdef PROBE
 		if
 		:: is(SILENT) == 1 && is(SOLE) == 1 -> MET(BY_SOLE)
@@ -401,7 +439,7 @@ inline notReleased() {
 			printf("A: release not confirmed\n");
 #ifdef PROBE
 			if
-			:: gap -> MET(UNKNOWN)
+			:: gap > 0 -> MET(UNKNOWN)
 			:: else
 			fi
 #endif
@@ -414,6 +452,7 @@ inline notReleased() {
 /* All that matters has been checked. */
 inline over() {
 	forgetRound();
+	there[0] = 0; there[1] = 0; there[2] = 0;
 	phase = OVER
 #ifdef PROBE
 	; assert((met & (PROBE)) != (PROBE))
@@ -421,6 +460,7 @@ inline over() {
 }
 
 proctype owner() {
+	byte c;
 end:	do
 	:: renew()
 	EACH_NODE(renewal)
@@ -471,12 +511,9 @@ inline raise(n) {
 
 inline report() {
 	STEP {
-		holds && !gap && !later &&
+		holds && gap == 0 &&
 		votesFor(0) + votesFor(1) + votesFor(2) >= QUORUM ->
-		if
-		:: phase == HOLDING -> gap = true
-		:: phase == RENEWING -> later = true
-		fi;
+		gap = now;
 		printf("B: holds with token %d\n", token);
 		rename()
 	}

@@ -46,7 +46,7 @@ type ballot struct {
 	votes []vote        // by node
 	over  bool          // the votes are being taken back: no more requests
 	since time.Time     // the last confirmation, which the first grant of a quorum is too
-	sure  time.Time     // a vote that was granted by then counts as older than the confirmation
+	sure  time.Time     // the hold is confirmed up to then: a vote that was granted by then counts as older
 	lease time.Duration // the longest requested one
 	token int64
 
@@ -128,17 +128,29 @@ func (b *ballot) won(token int64, got []grant, now time.Time, prompt time.Durati
 	}
 }
 
-// confirm notes that a quorum of votes has lasted until now, by a round that began at that time. It does nothing if
-// another round has confirmed the hold since then.
+// confirm confirms the hold up to the latest time until which so many nodes have voted for no other hold that the rest
+// is no quorum. It may take several rounds to find these nodes: no matter, since a vote that was found in place has
+// been there all the time (model: confirm). The caller holds the mutex.
 //
-// A vote that was granted in this round may be younger than the answers that confirm the hold: in between
-// another hold may have come and gone (model: NO_MID). That this takes less than prompt is not to be expected.
-// The caller holds the mutex.
-func (b *ballot) confirm(now, began time.Time, prompt time.Duration) {
-	if began.Before(b.since) {
+// A vote that was granted in such a round may be younger than the answers that confirm the hold: in between another
+// hold may have come and gone (model: NO_MID). That this takes less than prompt is not to be expected.
+func (b *ballot) confirm(s size, now time.Time, prompt time.Duration) {
+	var latest time.Time
+	for i := range b.votes {
+		at, nodes := b.votes[i].alone, 0
+		for j := range b.votes {
+			if !b.votes[j].alone.Before(at) {
+				nodes++
+			}
+		}
+		if at.After(latest) && s.blocks(nodes) {
+			latest = at
+		}
+	}
+	if latest.Before(b.since) {
 		return
 	}
-	b.since, b.sure = now, began.Add(prompt)
+	b.since, b.sure = now, latest.Add(prompt)
 	if b.sure.After(now) {
 		b.sure = now
 	}

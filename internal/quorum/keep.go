@@ -87,9 +87,9 @@ func (l *Lock) overwritten(err error) bool {
 func (n *round) verdict() (got protocol.Result[protocol.Kept], again bool) {
 	n.ballot.mu.Lock()
 	defer n.ballot.mu.Unlock()
+	n.ballot.confirm(n.size, n.clock.Now(), n.prompt(0))
 	switch n.tally.renewal() {
 	case yes:
-		n.ballot.confirm(n.clock.Now(), n.began, n.prompt(0))
 		return outcome(protocol.Done), false
 	case doubtful:
 		got = outcome(protocol.Done)

@@ -240,6 +240,14 @@ func newVotes(start time.Time, grace time.Duration) *ballot {
 	return b
 }
 
+// lasts confirms the hold by a round that began then, and found the votes of all nodes.
+func (b *ballot) lasts(began, now time.Time, prompt time.Duration) {
+	for i := range b.votes {
+		b.votes[i].alone = began
+	}
+	b.confirm(size{3, 2}, now, prompt)
+}
+
 // hears has the client hear of a reply to a request of a round that began at some time, or to an acquire.
 func (b *ballot) hears(r reply, began, now time.Time) reply {
 	b.ask(r.node)
@@ -258,7 +266,7 @@ func TestLateFreshVoteHasNotLasted(t *testing.T) {
 	finds := func(node int, granted time.Time) reply {
 		return b.hears(reply{node: node, says: continuous, stamp: b.votes[node].stamp, age: now.Sub(granted)}, now, now)
 	}
-	b.confirm(since, before, 0)
+	b.lasts(before, since, 0)
 	b.hears(reply{node: 2, says: fresh, stamp: "9:9"}, before, after) // sent before the confirmation, heard of after it
 	if b.unanswered(2) != silent {
 		t.Error("a vote of before the confirmation, or so it says, is not one that was forgotten since")
@@ -287,7 +295,7 @@ func TestTwoGrantsHeardOfInAnyOrder(t *testing.T) {
 	since, first, second, later := start.Add(time.Minute), start.Add(2*time.Minute), start.Add(3*time.Minute), start.Add(4*time.Minute)
 	for _, says := range []says{continuous, fresh, granted} {
 		b := newVotes(start, 0)
-		b.confirm(since, since, 0)
+		b.lasts(since, since, 0)
 		b.hears(reply{node: 2, says: fresh, stamp: "9:1"}, first, second)
 		for range 2 { // however often it is told
 			began := first
@@ -298,7 +306,7 @@ func TestTwoGrantsHeardOfInAnyOrder(t *testing.T) {
 				t.Errorf("%v: %v", says, r.seen)
 			}
 		}
-		b.confirm(later, later, 0)
+		b.lasts(later, later, 0)
 		if r := b.hears(reply{node: 2, says: fresh, stamp: "9:2", age: time.Hour}, later.Add(1), later.Add(2)); r.says != fresh || r.seen != older {
 			t.Errorf("%v: %+v", says, r)
 		}
@@ -679,7 +687,7 @@ func TestVoteGrantedLateInTheConfirmingRound(t *testing.T) {
 			return v.hears(reply{node: 2, says: continuous, stamp: c.count, age: now.Sub(start.Add(c.heard))}, now, now).seen
 		}
 		v.hears(reply{node: 2, says: fresh, stamp: c.count}, start, now)
-		v.confirm(start.Add(time.Second), start.Add(1), promptFloor)
+		v.lasts(start.Add(1), start.Add(time.Second), promptFloor)
 		if got := finds(); got != c.want || v.old(2) != (c.want == older) {
 			t.Errorf("%+v: %v", c, got)
 		}
@@ -687,13 +695,63 @@ func TestVoteGrantedLateInTheConfirmingRound(t *testing.T) {
 		if got := v.ended(reply{node: 2, says: released, stamp: c.count, age: time.Hour - c.heard}, end); got != c.want {
 			t.Errorf("%+v: at the release: %v", c, got)
 		}
-		v.confirm(start.Add(time.Minute), start.Add(time.Minute), promptFloor)
+		v.lasts(start.Add(time.Minute), start.Add(time.Minute), promptFloor)
 		if got := finds(); got != older {
 			t.Errorf("%+v: after another confirmation: %v", c, got)
 		}
-		v.confirm(end, start, 0) // by a round that is over
+		v.lasts(start, end, 0) // by a round that is over
 		if v.since != start.Add(time.Minute) {
 			t.Errorf("confirmed at %v", v.since)
 		}
+	}
+}
+
+// Rounds that each miss other nodes confirm a hold together, up to the beginning of the first of those that are needed: a
+// vote that was granted anew before that counts as older from then on, and the node may have had another hold only before.
+func TestRoundsConfirmTogether(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	b := (&Lock{size: size{5, 3}}).newBallot(lease)
+	old := grant{stamp: "7:1", count: 7}
+	b.won(7, []grant{old, old, old, old, old}, start, promptFloor)
+	finds := func(round, node int, granted time.Time, stamp string) seen {
+		now := at(round).Add(promptFloor)
+		return b.hears(reply{node: node, says: continuous, stamp: stamp, age: now.Sub(granted)}, at(round), now).seen
+	}
+	anew := func(round, node int) { b.hears(reply{node: node, says: fresh, stamp: "99:1"}, at(round), at(round)) }
+	confirmed := func(round int) time.Time {
+		b.confirm(size{5, 3}, at(round).Add(promptFloor), 0)
+		return b.sure
+	}
+	anew(10, 3)
+	anew(10, 4)
+	finds(20, 0, start, "7:1")
+	finds(20, 1, start, "7:1")
+	if got := confirmed(20); got.After(at(10)) {
+		t.Errorf("two of five nodes have confirmed it up to %v", got.Sub(start))
+	}
+	if got := finds(20, 3, at(10), "99:1"); got != newer {
+		t.Errorf("granted anew, since the confirmation: %v", got)
+	}
+	finds(30, 2, start, "7:1")
+	if got := confirmed(30); !got.Equal(at(20)) {
+		t.Errorf("three nodes in two rounds have confirmed it up to %v", got.Sub(start))
+	}
+	if got := finds(30, 3, at(10), "99:1"); got != older {
+		t.Errorf("granted anew, before the confirmation: %v", got)
+	}
+	if b.unanswered(4) != silent {
+		t.Error("a node that has voted anew before the confirmation counts as one that has lost its vote")
+	}
+	// The vote of node 3 counts now, with those of before.
+	if got := confirmed(40); !got.Equal(at(20)) {
+		t.Errorf("confirmed twice: up to %v", got.Sub(start))
+	}
+	finds(50, 0, start, "7:1")
+	finds(60, 3, at(10), "99:1")
+	finds(70, 4, at(10), "99:1")
+	if got := confirmed(70); !got.Equal(at(50)) {
+		t.Errorf("confirmed up to %v", got.Sub(start))
 	}
 }

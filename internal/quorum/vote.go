@@ -10,9 +10,9 @@
 // or grants it anew, FRESH. A release (REL) takes votes back. It leaves a tombstone where a late
 // copy of a request could otherwise make a node vote again.
 //
-// A hold is confirmed when its votes were granted, and by each renewal that shows that no other
-// hold can have had a quorum meanwhile. So it matters whether a vote was granted before the last
-// confirmation or after it:
+// A hold is confirmed when its votes were granted, and later up to the latest time until which its
+// renewals show that no other hold can have had a quorum (ballot.confirm). So it matters whether a
+// vote was granted before the last confirmation or after it:
 //
 //	none   there is no vote, or the client does not know when it was granted
 //	older  granted before the confirmation
@@ -42,6 +42,7 @@ type vote struct {
 	read  time.Time // when the client first read that stamp
 	by    time.Time // the last grant was not later than this
 	anew  time.Time // a renewal granted the vote anew, then or later; zero if none did
+	alone time.Time // from the confirmation until then the node has voted for no other hold; zero: not known
 	level int64     // the highest known value of the counter, while the node has voted for the hold
 
 	open  int     // requests under way
@@ -72,10 +73,13 @@ func (b *ballot) learn(v *vote, r *reply, began, now time.Time, prompt time.Dura
 	// A known vote that is older stays so: the node's clock may have jumped.
 	case from.After(v.anew) && (r.says == fresh || b.state(v) == none) && (r.age == 0 || from.After(b.sure)):
 		v.anew = from
-	case r.says == granted && now.Sub(b.since) <= prompt: // as good as the votes that made the hold
+	case r.says == granted && now.Sub(b.since) <= prompt && !b.sure.Before(b.since): // as good as the votes that made the hold
 		v.by, v.anew = b.sure, time.Time{}
 	}
 	r.seen = b.state(v)
+	if !means[r.seen].others && began.After(v.alone) {
+		v.alone = began
+	}
 	// The request had no stamp if the acquire was answered while it was under way.
 	if r.says == fresh && isKnown && means[r.seen].ours {
 		r.says = continuous

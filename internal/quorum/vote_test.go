@@ -90,7 +90,7 @@ func (c *course) key() string {
 		}
 		return 0
 	}
-	k := fmt.Sprint(name(v.stamp), sole(v.stamp), v.read.IsZero(), c.ago(v.by), c.ago(v.anew), c.ago(c.since), c.ago(c.sure),
+	k := fmt.Sprint(name(v.stamp), sole(v.stamp), v.read.IsZero(), c.ago(v.by), c.ago(v.anew), c.ago(v.alone), c.ago(c.since), c.ago(c.sure),
 		"|", min(c.counter, 9), c.ours, name(c.stamp), sole(c.stamp), v.stray, c.now-c.granted, c.now-c.rival, c.rival == 0,
 		"|", c.acquires, c.read, c.ago(began(c.began)), c.rounds, c.doubted, c.losses)
 	for _, r := range c.requests {
@@ -136,8 +136,8 @@ func (c *course) renew(r renewal) {
 }
 
 // reads has the client read a reply, and reports a lie: that the node cannot have voted for another hold, when it
-// has, after the round of the last confirmation had begun and before this one did; or that it cannot have voted for
-// this one all the time, when it has.
+// has, after the round of the last confirmation had begun and before this one did, or before another that has found
+// so; or that it cannot have voted for this one all the time, when it has.
 func (c *course) reads(k int) (lie bool) {
 	r := c.replies[k]
 	c.replies = slices.Delete(c.replies, k, k+1)
@@ -145,13 +145,20 @@ func (c *course) reads(k int) (lie bool) {
 	got := r.reply
 	c.answered(&got, began(r.began), instant(c.now), promptFloor)
 	isOfRound := r.began > 0 && r.began == c.began
-	return isOfRound && (!means[got.seen].others && c.rival < c.began && c.hidesRival() || !means[got.seen].ours && c.lasts())
+	return c.hidesRival() && instant(c.rival).Before(c.votes[0].alone) || isOfRound && (!means[got.seen].others && c.rival < c.began && c.hidesRival() || !means[got.seen].ours && c.lasts())
 }
 
 func (c *course) hidesRival() bool { return c.rival > 0 && instant(c.rival).After(c.sure) }
 
 // lasts reports whether the node has voted for the hold since the last confirmation.
 func (c *course) lasts() bool { return c.ours && !instant(c.granted).After(c.sure) }
+
+// lasted confirms the hold up to a round, by what was found on other nodes.
+func (c *course) lasted(round int) {
+	others := ballot{votes: []vote{{alone: began(round)}}, since: c.since, sure: c.sure}
+	others.confirm(size{1, 1}, instant(c.now), promptFloor)
+	c.since, c.sure = others.since, others.sure
+}
 
 // release reports a lie of a release that takes the vote back now.
 func (c *course) release() (lie bool) {
@@ -194,7 +201,7 @@ func (c *course) nexts(t *testing.T) (all []*course) {
 	}
 	if c.began > 0 {
 		add("confirmed by others", func(c *course) {
-			c.confirm(instant(c.now), instant(c.began), promptFloor)
+			c.lasted(c.began)
 			c.began = 0
 		})
 		if !c.doubted {
@@ -202,6 +209,9 @@ func (c *course) nexts(t *testing.T) (all []*course) {
 		}
 	}
 	for k, r := range c.requests {
+		if began(r.began).After(c.since) && r.began != c.began {
+			add(fmt.Sprint("confirmed by others up to round ", r.began), func(c *course) { c.lasted(r.began) })
+		}
 		if r.copies > 0 {
 			add(fmt.Sprint("RENEW of round ", r.began), func(c *course) {
 				c.requests[k].copies--
