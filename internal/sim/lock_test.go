@@ -139,7 +139,8 @@ type scenario struct {
 	rates  Rates
 	mix    Mix
 	faults int
-	runs   int // seeds, if there is time
+	runs   int      // seeds, if there is time
+	found  []uint64 // seeds that went wrong once, for which no test was so good
 
 	scripts  map[string]string        // mutations of the library
 	named    bool                     // clients introduce themselves

@@ -72,7 +72,7 @@ func (s scenario) play(t *testing.T, runs int, enough func(sum *judge) bool) {
 		sum    judge
 		faults Stats
 	)
-	all := seedsOf(runs)
+	all := append(seedsOf(runs), s.found...)
 	total := len(all)
 	t.Cleanup(func() {
 		t.Logf("%d seeds: %d holds, %d re-entries, %d extensions, %d unlocks, %d of them hand-overs, %d holds given to waiters, %d pipelines of callers, %d refusals, %d of them without an answer, %d leases lost; %d double holds, %d tokens out of order; %+v",
