@@ -44,6 +44,7 @@ func TestAllThatIsMeasured(t *testing.T) {
 	b.handOver()
 	b.types()
 	b.masters()
+	b.multi()
 	r := b.results
 	if v := r.violations(); len(v) > 0 {
 		t.Errorf("two owners at once: %v", v)

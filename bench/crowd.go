@@ -258,15 +258,16 @@ func (b *bench) crowd() {
 	s := b.server()
 	var jobs []job
 	for _, e := range b.enter(s.Addr(), lease, ours, rueidisN, redisson, bsmName, syncName) {
-		jobs = append(jobs, b.crowdJob(s, "crowd", crowdSize, e))
+		jobs = append(jobs, b.crowdJob(s, "crowd", crowdSize, crowdSize, e))
 	}
 	b.interleave(b.rounds, jobs)
 	b.say("%s", b.results.line("crowd", crowdSize, "hand-overs/s"))
 }
 
-func (b *bench) crowdJob(s *server, measure string, x float64, e entrant) job {
+// crowdJob is one key of so many goroutines.
+func (b *bench) crowdJob(s *server, measure string, x float64, size int, e entrant) job {
 	c := &cell{}
-	handles := make([]handle, crowdSize)
+	handles := make([]handle, size)
 	for i := range handles {
 		handles[i] = e.handle(fmt.Sprint(measure, ":", x, ":", e.name))
 	}
@@ -305,7 +306,7 @@ func (b *bench) types() {
 	s := b.server()
 	var jobs []job
 	for _, q := range queued {
-		jobs = append(jobs, b.crowdJob(s, "types", crowdSize, b.enterType(s.Addr(), q.name, q.make)))
+		jobs = append(jobs, b.crowdJob(s, "types", crowdSize, crowdSize, b.enterType(s.Addr(), q.name, q.make)))
 	}
 	b.interleave(b.rounds, jobs)
 	b.say("%s", b.results.line("types", crowdSize, "hand-overs/s"))
@@ -325,9 +326,9 @@ func (b *bench) delays() {
 		if b.rows {
 			continue
 		}
-		jobs := []job{b.crowdJob(s, delayedCrowd, float64(ms), b.enterType(addr, queued[0].name, queued[0].make))}
+		jobs := []job{b.crowdJob(s, delayedCrowd, float64(ms), crowdSize, b.enterType(addr, queued[0].name, queued[0].make))}
 		for _, e := range b.enter(addr, lease, ours, rueidisN, redisson) {
-			jobs = append(jobs, b.crowdJob(s, delayedCrowd, float64(ms), e))
+			jobs = append(jobs, b.crowdJob(s, delayedCrowd, float64(ms), crowdSize, e))
 		}
 		b.interleave(min(b.rounds, 3), jobs)
 		b.say("%s", b.results.line(delayedCrowd, float64(ms), "hand-overs/s"))

@@ -42,6 +42,7 @@ var measurements = []struct {
 	{"waiters", "idle waiters: row 9, and the curve of waiters", (*bench).waiters},
 	{"masters", "RedLock on five masters: row 10", (*bench).masters},
 	{"types", "the types that keep their waiters in Redis: row 11", (*bench).types},
+	{"multi", "2, 5 and 10 locks of one server at once, free and contended", (*bench).multi},
 	{"delay", "a network that takes 1, 5 and 10 ms: the curve of delays", (*bench).delays},
 }
 

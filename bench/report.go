@@ -204,7 +204,7 @@ func (r *results) text() string {
 
 	p("## All figures\n")
 	p("Median, and from the least to the greatest of the rounds. [results.json](../docs/benchmarks/results.json) has each round.\n")
-	for _, measure := range []string{"own", "crowd", "processes", "types", "handover", "renewed", renewedAway, "held", "waiters", mastersDead(0), mastersDead(nodes - quorum)} {
+	for _, measure := range []string{"own", "crowd", "processes", "types", "handover", "renewed", renewedAway, "held", "waiters", mastersDead(0), mastersDead(nodes - quorum), multiFree, multiContended} {
 		r.figures(p, measure, measure)
 	}
 	r.figures(p, delayedCrowd, "one key over a network that takes time, by ms")
@@ -261,6 +261,7 @@ var shown = map[string][]string{
 	"renewed":   {"acquires/s", "heap", "stacks", "goroutines", "cores", "server core", "renewals/s", "commands/s", "lost", "p99 idle", "p99 beside"},
 	"held":      {"acquires/s", "heap", "stacks", "goroutines", "cores", "server core", "renewals/s", "commands/s", "lost", "p99 idle", "p99 beside"},
 	"waiters":   {"commands/s", "heap", "stacks", "goroutines", "settled after"},
+	"multi":     {"pairs/s", "hand-overs/s", "p50", "p99", "commands", "inside", "server µs", "client µs", "hung"},
 	"delay":     {"pairs/s", "p50", "p99", "commands"},
 	"masters":   {"pairs/s", "p50", "p99", "allocs", "client µs", "server µs", "commands", "inside"},
 }
@@ -275,6 +276,7 @@ func (r *results) figures(p func(string, ...any), measure, title string) {
 		"own": "own keys, by callers", "crowd": "one key, one process", "processes": "one key, by processes", "types": "the types that keep their waiters in Redis",
 		"handover": "from a release to the next waiter in another process", "renewed": "held with a short lease", renewedAway: "held with a short lease, by a server 10 ms away", "held": "held, by number", "waiters": "idle waiters, by number",
 		mastersDead(0): "RedLock, all masters alive, by callers", mastersDead(nodes - quorum): "RedLock, two of five masters dead, by callers",
+		multiFree: "several locks at once, one caller, by locks", multiContended: fmt.Sprintf("the same locks, wanted by %d goroutines, by locks", multiCallers),
 	}[measure], title))
 	p("| | peer | %s |\n|---:|---|%s", strings.Join(metrics, " | "), strings.Repeat("---:|", len(metrics)))
 	for _, x := range xs {
@@ -314,8 +316,8 @@ func bare(metric string, v float64) string {
 
 const method = `## How it is measured
 
-- The program starts redis-server on free loopback ports, without persistence, and one client per peer and process with default options. It stops exactly those servers.
-- Peers take turns in short slices, in an order that changes each round. A figure is the median of the rounds.
+- The program starts redis-server on free loopback ports, without persistence, and one client per peer and process with default options.
+- Peers take turns in short slices, in changing order. A figure is the median of the rounds.
 - **Own keys**: each caller acquires and releases a lock of its own without a pause, with a context that can be canceled. Allocations are all of the process, and CPU is user and
   system time of the process, divided by the pairs.
 - **Commands** are differences of INFO commandstats: those that clients send, and those that scripts call ("inside"). Handshakes of connections and the
@@ -324,11 +326,12 @@ const method = `## How it is measured
   processes map, if nobody else's is there, raises a counter without an atomic addition, and takes its number away. Who finds another's number, or a counter that lost a step, has found two owners.
   A hand-over is a section; commands are divided by all sections. Jain's index is over the sections of goroutines, or of processes. A wait is the time of Lock. What ends after its slice counts among the waits, and not among the hand-overs.
 - **Release to the next waiter**: a holder releases when the waiter in another process has had 6 ms to begin to wait; the time is from the call of Unlock until the waiter's Lock has returned,
-  by the clock of the machine. A round is both locks and both unlocks. The floor is PUBLISH, until a subscriber in another process has the message.
-- **Held**: a process of its own acquires the locks and does nothing else for half a lease. Then its CPU time and renewals are counted for a lease (for three of the short ones). Its bytes are
+  by the clock of the machine. A round is two pairs. The floor is PUBLISH, until a subscriber in another process has the message.
+- **Held**: a process of its own acquires the locks and does nothing else for half a lease. Then its CPU time and renewals are counted for a lease (for three of the short ones). Its bytes:
   heap and stacks after a garbage collection then, less what they were before the first lock. At last, where the table wants it, one caller acquires and releases beside it, each 2 ms,
   as it did before the first was held.
 - **Waiters**: a process holds the keys and renews them, and the waiters of another are idle when their commands have become few. They talk to the server through a relay that counts their commands.
+- **Several locks** at once have one hash tag: without it a MultiLock takes one after the other.
 - **RedLock**: five masters; then two of them are killed, and all peers have had time to notice.
 - **Delay**: the relay holds what it gets back for half of the round trip, in each direction, without keeping what comes behind it waiting.
 `
