@@ -20,13 +20,14 @@ func TestMultiLockHoldsAllOrNothing(t *testing.T) {
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
 		c, other := locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)
-		for name, names := range map[string][]string{"one slot": {"{m}b", "{m}a", "{m}c"}, "several": {"b", "a", "c"}} {
-			t.Run(name, func(t *testing.T) {
+		for _, k := range locktest.MultiLocks {
+			names := []string{k.Names[1], k.Names[0], k.Names[2]}
+			t.Run(k.Name, func(t *testing.T) {
 				var strangers []rlock.Locker
 				for _, n := range names {
 					strangers = append(strangers, other.NewLock(n))
 				}
-				m := locktest.MultiLockOf(t, c, names...)
+				m := k.Of(t, c, names...)
 				if m.Name() != strings.Join(names, " + ") {
 					t.Fatal(m.Name())
 				}
@@ -211,9 +212,10 @@ func TestMultiLockUnlockAndExtendVerdicts(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb)
-		for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
-			t.Run(name, func(t *testing.T) {
-				m := locktest.MultiLockOf(t, c, names...)
+		for _, k := range locktest.MultiLocks {
+			names := k.Names[:2]
+			t.Run(k.Name, func(t *testing.T) {
+				m := k.Of(t, c, names...)
 				lease := locktest.MustLock(t, m, rlock.WithLease(time.Minute))
 				before := lease.Deadline()
 				if err := lease.Extend(bg, time.Hour); err != nil {
@@ -273,10 +275,11 @@ func TestMultiLockOfAnOwnerWhoHoldsAMember(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
 		c, other := locktest.NewClient(t, rdb), locktest.NewClient(t, rdb)
-		for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
-			t.Run(name, func(t *testing.T) {
+		for _, k := range locktest.MultiLocks {
+			names := k.Names[:2]
+			t.Run(k.Name, func(t *testing.T) {
 				ctx := rlock.WithOwner(bg)
-				m := locktest.MultiLockOf(t, c, names...)
+				m := k.Of(t, c, names...)
 				for _, acquire := range locktest.Acquires(m) {
 					outer := locktest.MustLockCtx(t, ctx, c.NewLock(names[1]))
 					lease, err := acquire(ctx)
@@ -358,11 +361,12 @@ func (e *memberEvents) Unlocked(_ context.Context, u rlock.UnlockEvent) {
 func TestMultiLockIsObservedByMember(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
+		for _, k := range locktest.MultiLocks {
+			name, names := k.Name, k.Names[:2]
 			rdb := b.Client(t)
 			e := &memberEvents{acquired: map[string]int{}, unlocked: map[string]int{}}
 			c, other := locktest.NewClient(t, rdb, rlock.WithObserver(e)), locktest.NewClient(t, rdb)
-			m := locktest.MultiLockOf(t, c, names...)
+			m := k.Of(t, c, names...)
 			locktest.MustUnlock(t, locktest.MustLock(t, m))
 			taken := locktest.MustLock(t, other.NewLock(names[0]))
 			if _, err := m.TryLock(bg); !errors.Is(err, rlock.ErrNotAcquired) {

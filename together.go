@@ -4,15 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
+// mostTogether is how many locks one script takes or releases: some ten commands for each, and a server serves nobody
+// else meanwhile.
+const mostTogether = 100
+
 // together takes all members by one script, if they are plain locks of one client and
-// slot, the caller holds none of them, and nobody waits in line for one. It reports
+// server or slot, the caller holds none of them, and nobody waits in line for one. It reports
 // whether it has taken them; if not, and without an error, nothing is held and the members
 // have to be taken one by one.
 func (r *round) together(ctx context.Context, wait bool) (done bool, err error) {
@@ -23,14 +30,10 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		if !ok || l.argErr != nil {
 			return false, nil
 		}
-		p := l.proto.(*protocol.Lock)
-		if len(cores) > 0 && proto[0].Slot() != p.Slot() {
-			return false, nil
-		}
-		cores, proto = append(cores, l.core), append(proto, p)
+		cores, proto = append(cores, l.core), append(proto, l.proto.(*protocol.Lock))
 	}
 	c := cores[0].c
-	if len(cores) == 1 || !c.begin() {
+	if len(cores) == 1 || len(cores) > mostTogether || !oneSlot(proto) || !c.begin() {
 		return false, nil
 	}
 	defer c.end()
@@ -61,8 +64,11 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		defer r.tell(attempts)
 		ctx = c.events.about(ctx, len(cores))
 	}
-	done, err = r.all(ctx, attempts, protocol.EnterAll(proto, id.ID, opts.lease), wait)
+	done, err = r.all(ctx, attempts, proto, wait)
 	r.reported = err
+	if errors.Is(err, errSlots) {
+		return false, nil
+	}
 	if err == nil && !done {
 		if !wait {
 			cores[0].nameHolder(&attempts[0].Snapshot, protocol.GiveUpGrace)
@@ -75,6 +81,14 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	}
 	return done, err
 }
+
+// oneSlot reports whether one script may use the keys of all locks.
+func oneSlot(locks []*protocol.Lock) bool {
+	return !slices.ContainsFunc(locks, func(l *protocol.Lock) bool { return l.Slot() != locks[0].Slot() })
+}
+
+// errSlots is the error where one script may not, as the server has said.
+var errSlots = errors.New("the locks are in several slots of a cluster")
 
 // tell tells the Observer what has come of the attempts: those that were granted have a lease, even if all are given
 // back.
@@ -89,7 +103,7 @@ func (r *round) tell(attempts []*attempt) {
 }
 
 // all sends the one request of together, and handles the answer.
-func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Request[protocol.Entered], wait bool) (done bool, err error) {
+func (r *round) all(ctx context.Context, attempts []*attempt, locks []*protocol.Lock, wait bool) (done bool, err error) {
 	first := attempts[0]
 	first.Asks = first
 	first.start.came = first.core.c.env.Clock.Now()
@@ -102,9 +116,16 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 		first.core.settle(&first.Snapshot, false)
 		return false, first.interrupted(ctx, err)
 	}
+	if !oneSlot(locks) {
+		return false, errSlots
+	}
 	sent := c.now()
-	ans := ask.Do(bounded, c.cfg.commandTimeout)
+	ans := protocol.EnterAll(locks, first.HoldID.ID, first.Lease).Do(bounded, c.cfg.commandTimeout)
 	first.noteAnswer(&ans, true)
+	if redis.HasErrorPrefix(ans.Err, "CROSSSLOT") {
+		c.wire.FoundSlots()
+		return false, errSlots
+	}
 	err = ans.Err
 	if err != nil {
 		first.core.settle(&first.Snapshot, false)
@@ -139,7 +160,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, ask protocol.Reque
 	return false, err
 }
 
-// unlockAll unlocks leases side by side, those of Locks of one Client and cluster slot by
+// unlockAll unlocks leases side by side, those of Locks of one Client and server or slot by
 // one script. A lease that its owner, who has it from Members, unlocked before counts as
 // unlocked.
 func unlockAll(ctx context.Context, leases []*Lease) error {
@@ -156,9 +177,10 @@ func unlockAll(ctx context.Context, leases []*Lease) error {
 	errs := make([]error, len(leases))
 	var wg sync.WaitGroup
 	for slot, party := range parties {
-		if slot != nil && len(party) > 1 {
-			wg.Go(func() { unlockTogether(ctx, leases, party, errs) })
-			continue
+		for slot != nil && len(party) > 1 {
+			some := party[:min(mostTogether, len(party))]
+			party = party[len(some):]
+			wg.Go(func() { unlockTogether(ctx, leases, some, errs) })
 		}
 		for _, i := range party {
 			wg.Go(func() { errs[i] = leases[i].Unlock(ctx) })
@@ -232,7 +254,7 @@ func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []er
 	}
 }
 
-// releaseAll is the last release of several holds of Locks, of one Client and slot.
+// releaseAll is the last release of several holds of Locks that one script may end.
 func releaseAll(all []*unlocking) protocol.Request[[]protocol.Kept] {
 	var holds []protocol.Leaving
 	for _, d := range all {

@@ -21,11 +21,10 @@ const (
 	multiCallers   = 8 // of the contended ones
 )
 
-// namesOf are the locks of a handle. They have one hash tag, as a cluster needs for a script of them all; without
-// one a MultiLock takes its members one by one.
+// namesOf are the locks of a handle.
 func namesOf(name string, n int) (names []string) {
 	for i := range n {
-		names = append(names, fmt.Sprintf("{%s}:%d", name, i))
+		names = append(names, fmt.Sprint(name, ":", i))
 	}
 	return names
 }

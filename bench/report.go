@@ -331,7 +331,7 @@ const method = `## How it is measured
   heap and stacks after a garbage collection then, less what they were before the first lock. At last, where the table wants it, one caller acquires and releases beside it, each 2 ms,
   as it did before the first was held.
 - **Waiters**: a process holds the keys and renews them, and the waiters of another are idle when their commands have become few. They talk to the server through a relay that counts their commands.
-- **Several locks** at once have one hash tag: without it a MultiLock takes one after the other.
+- **Several locks**: 2, 5 or 10 at once, of one caller; then eight want the same.
 - **RedLock**: five masters; then two of them are killed, and all peers have had time to notice.
 - **Delay**: the relay holds what it gets back for half of the round trip, in each direction, without keeping what comes behind it waiting.
 `

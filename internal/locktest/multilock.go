@@ -27,6 +27,27 @@ func MultiLockOf(t testing.TB, c *rlock.Client, names ...string) *rlock.MultiLoc
 	return NewMultiLock(t, locks...)
 }
 
+// MixedLockOf is MultiLockOf with a SpinLock in front, so that no one script takes all.
+func MixedLockOf(t testing.TB, c *rlock.Client, names ...string) *rlock.MultiLock {
+	t.Helper()
+	locks := []rlock.Locker{c.NewSpinLock(names[0])}
+	for _, n := range names[1:] {
+		locks = append(locks, c.NewLock(n))
+	}
+	return NewMultiLock(t, locks...)
+}
+
+// MultiLocks are MultiLocks of both kinds: one that one script takes, also in a cluster, and one that takes its members
+// one by one.
+var MultiLocks = []struct {
+	Name  string
+	Names []string
+	Of    func(t testing.TB, c *rlock.Client, names ...string) *rlock.MultiLock
+}{
+	{"at once", []string{"{m}a", "{m}b", "{m}c"}, MultiLockOf},
+	{"one by one", []string{"a", "b", "c"}, MixedLockOf},
+}
+
 // WatchedLock is a lock that tells of each attempt and each grant, and whose
 // attempts can be stopped: a member that is not of this library's types.
 type WatchedLock struct {

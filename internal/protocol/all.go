@@ -6,13 +6,17 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Slot is equal for Locks of one client whose keys share a slot of a cluster: EnterAll and
-// ReleaseAll need that.
+// Slot is equal for Locks of one client whose keys one script may use: those of one server, or of one slot of a cluster.
+// EnterAll and ReleaseAll need that. What it returns may change once the server has said that it is in cluster mode.
 func (l *HashLock) Slot() any {
+	slot := -1
+	if !l.site.Wire.AnySlots() {
+		slot = l.names.slot()
+	}
 	return struct {
 		site *Site
 		slot int
-	}{l.site, l.names.slot()}
+	}{l.site, slot}
 }
 
 // EnterAll asks for a hold of each of several Locks of one Slot, or of none of them. The

@@ -15,9 +15,6 @@ func Glance(locks []*HashLock, round *wire.Round, done func(which []int, outcome
 	last := map[any]int{} // the latest group of a server or slot
 	for i, l := range locks {
 		where := l.Slot()
-		if l.site.Wire.AnySlots() {
-			where = l.site
-		}
 		g, some := last[where]
 		if !some || len(groups[g]) == wire.BatchSize {
 			g = len(groups)

@@ -198,13 +198,14 @@ func TestEachEntryOfAHoldHearsARequest(t *testing.T) {
 
 func TestMultiLockHearsWhatAMemberIsAsked(t *testing.T) {
 	t.Parallel()
-	for name, names := range map[string][]string{"one slot": {"{x}1", "{x}2"}, "two slots": {"1", "2"}} {
-		t.Run(name, func(t *testing.T) {
+	for _, k := range locktest.MultiLocks {
+		names := k.Names[:2]
+		t.Run(k.Name, func(t *testing.T) {
 			t.Parallel()
 			locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 				c, other := b.NewClient(t, patient), b.NewClient(t)
-				m := locktest.MultiLockOf(t, c, names...)
-				all := locktest.MultiLockOf(t, other, append(names, names[0]+"more")...)
+				m := k.Of(t, c, names...)
+				all := locktest.MultiLockOf(t, other, append(slices.Clone(names), names[0]+"more")...)
 				for _, l := range []rlock.Locker{other.NewLock(names[1]), all} {
 					request(t, l, false)
 					lease := locktest.MustLock(t, m)

@@ -73,7 +73,7 @@ func TestMultiLockUnlockWithLostReplyReleasesOnce(t *testing.T) {
 		// So that no acquire is sent twice, after which the release is another; and
 		// that a second release is answered in time on a busy machine.
 		c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(3*time.Second))
-		lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, "a", "b"))
+		lease := locktest.MustLock(t, locktest.MixedLockOf(t, c, "a", "b"))
 		locktest.OnNth(t, proxy, "lock/release", 1, action)
 		locktest.UnlockLossy(t, lease, action)
 		locktest.OnlyTombstones(t, rdb)
@@ -210,15 +210,15 @@ func TestGivenUpAcquireOfAllLeavesNothing(t *testing.T) {
 	})
 }
 
-// An outage that a Lock bears, a MultiLock of locks in one slot bears too.
+// An outage that a Lock bears, a MultiLock bears too.
 func TestMultiLockBearsAnOutage(t *testing.T) {
 	t.Parallel()
-	for name, names := range map[string][]string{"one slot": {"{m}a", "{m}b"}, "several": {"a", "b"}} {
-		t.Run(name, func(t *testing.T) {
+	for _, k := range locktest.MultiLocks {
+		t.Run(k.Name, func(t *testing.T) {
 			b := locktest.OnMiniredis(t)
 			c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(200*time.Millisecond), rlock.WithUnlockTimeout(20*time.Second))
 			loadScripts(t, rdb)
-			m := locktest.MultiLockOf(t, c, names...)
+			m := k.Of(t, c, k.Names...)
 			proxy.Blackhole(true)
 			_, err := m.TryLock(bg)
 			locktest.WantErr(t, err, rlock.ErrUnreachable)
@@ -348,9 +348,10 @@ func TestMultiLockGivesBackWhenAMemberIsRefused(t *testing.T) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb)
-		for _, names := range [][]string{{"{m}a", "{m}b", "{m}c"}, {"a", "b", "c"}} {
+		for _, k := range locktest.MultiLocks {
+			names := k.Names
 			for _, bad := range names {
-				m := locktest.MultiLockOf(t, c, names...)
+				m := k.Of(t, c, names...)
 				for _, acquire := range locktest.Acquires(m) {
 					if err := rdb.Set(bg, bad, "not a lock", 0).Err(); err != nil {
 						t.Fatal(err)
@@ -411,9 +412,9 @@ func TestMultiLockOfACancelledContext(t *testing.T) {
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		ctx, cancel := context.WithCancel(bg)
 		cancel()
-		for _, names := range [][]string{{"{m}a", "{m}b"}, {"a", "b"}} {
+		for _, k := range locktest.MultiLocks {
 			c := b.NewClient(t)
-			m := locktest.MultiLockOf(t, c, names...)
+			m := k.Of(t, c, k.Names...)
 			_, err := m.Lock(ctx)
 			locktest.WantEnded(t, err, context.Canceled)
 			_, err = m.TryLock(ctx)

@@ -2,6 +2,7 @@ package multilock
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -14,16 +15,23 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// Free plain locks of one slot cost one command.
+// Free plain locks of one server, or of one slot of a cluster, cost one command; and so does their release.
 func TestMultiLockOfOneSlotIsOneCommand(t *testing.T) {
 	t.Parallel()
-	for name, b := range map[string]*locktest.Backend{"standalone": locktest.OnServer(t), "cluster": locktest.OnCluster(t)} {
+	for name, k := range map[string]struct {
+		on    *locktest.Backend
+		names []string
+	}{
+		"standalone": {locktest.OnServer(t), []string{"a", "b", "c", "d"}},
+		"cluster":    {locktest.OnCluster(t), []string{"{m}a", "{m}b", "{m}c", "{m}d"}},
+	} {
 		t.Run(name, func(t *testing.T) {
+			b := k.on
 			rdb := b.Client(t)
 			sent := &locktest.SentCommands{}
 			// So that a reply that is late is not asked for again.
 			c := locktest.NewClient(t, rdb, rlock.WithCommandTimeout(time.Minute))
-			m := locktest.MultiLockOf(t, c, "{m}a", "{m}b", "{m}c", "{m}d")
+			m := locktest.MultiLockOf(t, c, k.names...)
 			locktest.MustUnlock(t, locktest.MustLock(t, m)) // loads the scripts, and finds the node
 			rdb.AddHook(sent)
 			for name, acquire := range map[string]locktest.Acquire{"Lock": locktest.Waiting(m), "TryLock": m.TryLock} {
@@ -50,10 +58,42 @@ func TestMultiLockOfOneSlotIsOneCommand(t *testing.T) {
 						t.Errorf("token %d beside %d", l.Token(), lease.Token())
 					}
 				}
+				from = sent.N.Load()
 				locktest.MustUnlock(t, lease)
+				if n := sent.N.Load() - from; n != 1 {
+					t.Errorf("Unlock sent %d commands", n)
+				}
 			}
 		})
 	}
+}
+
+// Many locks are not taken or released by one script, which would hold up the server: each by its own, and a hundred at a time.
+func TestMultiLockOfManyLocksHasNoLongScript(t *testing.T) {
+	t.Parallel()
+	const n = 250
+	b := locktest.OnServer(t)
+	rdb, sent := b.Client(t), &locktest.SentCommands{}
+	// So that a reply that is late is not asked for again.
+	c := locktest.NewClient(t, rdb, rlock.WithCommandTimeout(time.Minute), rlock.WithUnlockTimeout(time.Minute))
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprint("lock ", i))
+	}
+	m := locktest.MultiLockOf(t, c, names...)
+	locktest.MustUnlock(t, locktest.MustLock(t, locktest.MultiLockOf(t, c, names[:2]...))) // loads the scripts
+	locktest.MustUnlock(t, locktest.MustLock(t, c.NewLock(names[0])))
+	rdb.AddHook(sent)
+	lease := locktest.MustLock(t, m)
+	if got := sent.N.Load(); got != n {
+		t.Errorf("Lock sent %d commands", got)
+	}
+	from := sent.N.Load()
+	locktest.MustUnlock(t, lease)
+	if got := sent.N.Load() - from; got != 3 {
+		t.Errorf("Unlock sent %d commands", got)
+	}
+	locktest.NothingLeft(t, rdb)
 }
 
 // Whoever looks at all keys at once never sees a part of an acquire.

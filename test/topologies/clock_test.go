@@ -304,11 +304,23 @@ func TestClientOverAMoveToACluster(t *testing.T) {
 	})
 	client := locktest.NewClient(t, rdb)
 	wantTokensAbove(t, client, "", 0)
+	multi := locktest.MultiLockOf(t, client, "a", "b", "c") // of three slots
+	locktest.MustUnlock(t, locktest.MustLock(t, multi))
 	ahead := inMicros(30 * time.Minute)
 	before.Client().Set(bg, "rlock:clock", ahead, 0)
 	moveData(t, c.Client(), before)
 	addr.Store(c.Nodes[0].Addr())
 	before.Kill()
+	for _, acquire := range locktest.Acquires(multi) {
+		lease, err := acquire(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token := lease.Token(); token <= ahead {
+			t.Errorf("token %d after %d", token, ahead)
+		}
+		locktest.MustUnlock(t, lease)
+	}
 	wantTokensAbove(t, client, "", ahead)
 	wantTokensAbove(t, locktest.NewClient(t, c.Client()), "", ahead)
 }

@@ -79,7 +79,8 @@ var aclTypes = []aclType{
 	{name: "Once", keys: "~app:* ~{app:* &{app:*", commands: pubsub, use: aclUseOnce},
 	{name: "CronJob", keys: "~app:* ~{app:* &{app:*", commands: pubsub, use: aclUseCron},
 	{name: "DoubleBarrier", keys: "~app:* ~{app:* &{app:*", commands: pubsub, use: aclUseDoubleBarrier},
-	{name: "MultiLock of Locks", keys: aclLock + " &redisson_lock__channel:app:*", commands: pubsub, turns: true,
+	// In a cluster each slot's members are released by themselves, and a Lock that is alone there stands by.
+	{name: "MultiLock of Locks", keys: aclLock + " &redisson_lock__channel:app:*", commands: append([]string{"getdel", "pubsub|numsub"}, pubsub...), turns: true,
 		open: func(c []*rlock.Client, name string) []rlock.Locker {
 			l, err := rlock.NewMultiLock([]rlock.Locker{c[0].NewLock("{x}" + name), c[0].NewLock("{x}2" + name), c[0].NewLock("other " + name)})
 			if err != nil {
