@@ -40,7 +40,7 @@ var costs = []cost{
 	{"Once with a result", 1, 1, 19},
 	{"CronJob that runs", 2, 22, 82},
 	{"CronJob of which another has run", 1, 5, 40},
-	{"MultiLock of three in a slot", 2, 29, 122},
+	{"MultiLock of three in a slot", 2, 18, 122},
 	{permitCost, 2, 13, 30},
 	{permitsCost, 2, 14, 32},
 	{fairPermitCost, 2, 25, 42},

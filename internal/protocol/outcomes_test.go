@@ -187,8 +187,13 @@ func TestFencedShowsTheCounterOfThoseWhoRaisedIt(t *testing.T) {
 func TestSeveralLocksAtOnce(t *testing.T) {
 	site, _, _ := mini(t)
 	a, b := NewLock(site, namesOf(t, "{x}a")), NewLock(site, namesOf(t, "{x}b"))
-	if a.Slot() != b.Slot() || a.Slot() == NewLock(site, namesOf(t, "y")).Slot() {
-		t.Error("a Slot is that of the cluster")
+	y, other := NewLock(site, namesOf(t, "y")), func() *Site { site, _, _ := mini(t); return site }()
+	if a.Slot() != b.Slot() || a.Slot() != y.Slot() || a.Slot() == NewLock(other, a.names).Slot() {
+		t.Error("one script may use all keys of a server")
+	}
+	other.Wire.FoundSlots()
+	if of := func(l *Lock) any { return NewLock(other, l.names).Slot() }; of(a) != of(b) || of(a) == of(y) {
+		t.Error("in a cluster one script may use the keys of a slot")
 	}
 	both := []*Lock{a, b}
 	if got := must(t, EnterAll(both, redistest.HoldID("i:1"), time.Minute)); got.Verdict != Granted || got.Token == 0 {

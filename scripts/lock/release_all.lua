@@ -1,4 +1,4 @@
--- lock/release_all: end several holds in one slot, each like lock/release or lock/abandon.
+-- lock/release_all: end several holds, a hundred at most, of one server or slot, each like lock/release or lock/abandon.
 --
 -- KEYS[1], KEYS[2], ...  for each lock its hash and the tombstone of the hold
 -- ARGV[1], ARGV[2], ARGV[3], ...  for each lock the hold id, the time to keep the
