@@ -92,16 +92,24 @@ func (n *network) dial(_ context.Context, _, _ string) (net.Conn, error) {
 	up, down := newStream(), newStream()
 	up.network, up.pubsub = n, pubsub
 	client, server := &pipe{in: down, out: up, at: n.addr}, &pipe{in: up, out: down, at: n.addr}
-	n.add(server, func() { up.reset(); down.reset() })
 	server.closed = func() { n.remove(server) }
-	n.serve(server)
+	if !n.serves(server, func() { up.reset(); down.reset() }) {
+		return fail(syscall.ECONNREFUSED)
+	}
 	return client, nil
 }
 
-func (n *network) add(end io.Closer, broken func()) {
+// serves has the server serve a connection, and notes how that is broken; or it reports that the server cannot be
+// reached. The two are one step: a server that is closed, after its network, gets no connection any more.
+func (n *network) serves(end net.Conn, broken func()) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.state.cut {
+		return false
+	}
 	n.ends[end] = broken
+	n.serve(end)
+	return true
 }
 
 func (n *network) remove(end io.Closer) {
@@ -146,13 +154,10 @@ func (n *network) accept(l net.Listener) {
 		if err != nil {
 			return
 		}
-		if state, _ := n.now(); state.cut {
-			_ = conn.Close()
-			continue
-		}
 		c := &socket{Conn: conn, network: n, over: make(chan struct{})}
-		n.add(c, func() { _ = c.Close() })
-		n.serve(c)
+		if !n.serves(c, func() { _ = c.Close() }) {
+			_ = conn.Close()
+		}
 	}
 }
 
