@@ -164,9 +164,10 @@ func (r *round) all(ctx context.Context, attempts []*attempt, locks []*protocol.
 // one script. A lease that its owner, who has it from Members, unlocked before counts as
 // unlocked.
 func unlockAll(ctx context.Context, leases []*Lease) error {
-	parties := map[any][]int{} // by their slots; nil: none
+	parties := map[protocol.Slot][]int{}
+	var none protocol.Slot
 	for i, l := range leases {
-		var slot any
+		slot := none
 		if h, ok := l.of.(*hold); ok {
 			if p, ok := h.core.proto.(*protocol.Lock); ok {
 				slot = p.Slot()
@@ -177,7 +178,7 @@ func unlockAll(ctx context.Context, leases []*Lease) error {
 	errs := make([]error, len(leases))
 	var wg sync.WaitGroup
 	for slot, party := range parties {
-		for slot != nil && len(party) > 1 {
+		for slot != none && len(party) > 1 {
 			some := party[:min(mostTogether, len(party))]
 			party = party[len(some):]
 			wg.Go(func() { unlockTogether(ctx, leases, some, errs) })

@@ -7,16 +7,18 @@ import (
 )
 
 // Slot is equal for Locks of one client whose keys one script may use: those of one server, or of one slot of a cluster.
-// EnterAll and ReleaseAll need that. What it returns may change once the server has said that it is in cluster mode.
-func (l *HashLock) Slot() any {
-	slot := -1
-	if !l.site.Wire.AnySlots() {
-		slot = l.names.slot()
+// EnterAll and ReleaseAll need that.
+type Slot struct {
+	site *Site
+	slot int
+}
+
+// Slot returns the Slot of a lock. It may be another once the server has said that it is in cluster mode.
+func (l *HashLock) Slot() Slot {
+	if l.site.Wire.AnySlots() {
+		return Slot{l.site, -1}
 	}
-	return struct {
-		site *Site
-		slot int
-	}{l.site, slot}
+	return Slot{l.site, l.names.slot()}
 }
 
 // EnterAll asks for a hold of each of several Locks of one Slot, or of none of them. The

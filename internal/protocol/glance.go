@@ -12,7 +12,7 @@ import (
 // error all should.
 func Glance(locks []*HashLock, round *wire.Round, done func(which []int, outcomes []Entered, err error)) {
 	var groups [][]int
-	last := map[any]int{} // the latest group of a server or slot
+	last := map[Slot]int{} // the latest group
 	for i, l := range locks {
 		where := l.Slot()
 		g, some := last[where]

@@ -192,7 +192,7 @@ func TestSeveralLocksAtOnce(t *testing.T) {
 		t.Error("one script may use all keys of a server")
 	}
 	other.Wire.FoundSlots()
-	if of := func(l *Lock) any { return NewLock(other, l.names).Slot() }; of(a) != of(b) || of(a) == of(y) {
+	if of := func(l *Lock) Slot { return NewLock(other, l.names).Slot() }; of(a) != of(b) || of(a) == of(y) {
 		t.Error("in a cluster one script may use the keys of a slot")
 	}
 	both := []*Lock{a, b}
