@@ -86,7 +86,7 @@ func TestPipelinesOfALateRound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, _ := behind(t)
+			d, _ := behindFor(t, longestIO)
 			for _, s := range []*sender{&d.senders.one, &d.senders.renewals} {
 				s.away = distance{since: time.Now().Add(time.Hour), now: 1} // near
 			}

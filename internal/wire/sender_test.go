@@ -1075,12 +1075,13 @@ func TestPipelineOfSeveralScriptsForMany(t *testing.T) {
 	const n = 2*mostTogether + 20
 	for i := range n {
 		text := fmt.Sprint(i)
-		c.do(bg, time.Hour, echoWithOthers(text), func(a Answer) {
+		c.start(time.Hour, echoWithOthers(text), func(a Answer) {
 			if a.Err != nil || a.Val != text || a.Unsure {
 				t.Errorf("%s: %+v", text, a)
 			}
 		})
 	}
+	c.waitFor(n)
 	c.release()
 	c.all.Wait()
 	conns, scripts := map[int]bool{}, map[string]int{} // by number of keys
