@@ -122,11 +122,11 @@ func (r *round) all(ctx context.Context, attempts []*attempt, locks []*protocol.
 	sent := c.now()
 	ans := protocol.EnterAll(locks, first.HoldID.ID, first.Lease).Do(bounded, c.cfg.commandTimeout)
 	first.noteAnswer(&ans, true)
-	if redis.HasErrorPrefix(ans.Err, "CROSSSLOT") {
-		c.wire.FoundSlots()
-		return false, errSlots
-	}
 	err = ans.Err
+	crossed := redis.HasErrorPrefix(err, "CROSSSLOT")
+	if crossed {
+		c.wire.FoundSlots()
+	}
 	if err != nil {
 		first.core.settle(&first.Snapshot, false)
 	}
@@ -157,6 +157,9 @@ func (r *round) all(ctx context.Context, attempts []*attempt, locks []*protocol.
 		wg.Go(func() { a.giveUp() })
 	}
 	wg.Wait()
+	if crossed { // a copy without a reply may have run before, where another server was
+		err = errSlots
+	}
 	return false, err
 }
 

@@ -117,9 +117,9 @@ func (c *crowd) start(budget time.Duration, r *Request, then func(Answer)) {
 	c.all.Go(func() { then(c.Do(bg, budget, r)) })
 }
 
-// waitFor returns when so many requests wait.
+// waitFor returns when so many requests wait; or after a minute, where so slow a machine has sent some of them.
 func (c *crowd) waitFor(n int) {
-	for c.queue() < n {
+	for end := time.Now().Add(time.Minute); c.queue() < n && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 }

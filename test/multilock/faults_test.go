@@ -210,6 +210,34 @@ func TestGivenUpAcquireOfAllLeavesNothing(t *testing.T) {
 	})
 }
 
+// A server that turns out to be in cluster mode refuses the script for all, of which a copy without a reply may have run
+// before, as on the server in whose place it is now: what that has taken is given back, and the members are taken one
+// by one.
+func TestMultiLockThatIsRefusedForItsSlotsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(2*time.Second))
+	loadScripts(t, rdb)
+	m := locktest.MultiLockOf(t, c, "a", "b", "c")
+	proxy.ErrorText = "-CROSSSLOT Keys in request don't hash to the same slot"
+	id, asked := locktest.SHA("lock/enter_all"), new(atomic.Int32)
+	proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
+		switch {
+		case !cmd.IsScript(id):
+			return faultproxy.Pass
+		case asked.Add(1) == 1:
+			return faultproxy.SwallowReply
+		}
+		return faultproxy.Error
+	})
+	lease := locktest.MustLock(t, m, rlock.WithWait(15*time.Second)) // half of the lease of what is left behind
+	if asked.Load() < 2 {
+		t.Error("it was not refused")
+	}
+	locktest.MustUnlock(t, lease)
+	locktest.OnlyTombstones(t, rdb)
+}
+
 // An outage that a Lock bears, a MultiLock bears too.
 func TestMultiLockBearsAnOutage(t *testing.T) {
 	t.Parallel()
