@@ -26,17 +26,18 @@ type chartLine struct {
 type chartPoint struct{ x, median, least, most float64 }
 
 // chartStyle is for both forms. A browser that shows an image takes the form that the system has.
-const chartStyle = `.bg{fill:#fff}text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;fill:#333}
+const chartStyle = `.bg{fill:#fff}text{font:15px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;fill:#333}
 .grid{stroke:#e3e3e3}.peer{stroke:#8c8c8c;stroke-width:1.4}.own{stroke:#c8202c;stroke-width:3}.peer,.own,.lead{fill:none}
 .lead{stroke:#bbb;stroke-dasharray:1 3}.dot{fill:#8c8c8c}.owndot{fill:#c8202c}.ownname{fill:#c8202c;font-weight:600}.mid{text-anchor:middle}.end{text-anchor:end}
 @media(prefers-color-scheme:dark){.bg{fill:#1e2129}text{fill:#d5d8df}.grid{stroke:#353a45}.peer{stroke:#9a9ea8}.dot{fill:#9a9ea8}
 .own{stroke:#ff6b6b}.owndot,.ownname{fill:#ff6b6b}.lead{stroke:#666}}`
 
-// The frame of the lines in the drawing, and the least distance of two names.
+// The frame of the lines in the drawing, and the least distance of two names: narrow, so that a phone, which shrinks it to
+// its width, still shows letters that can be read.
 const (
-	chartWidth, chartHeight                      = 800, 360
-	chartLeft, chartRight, chartTop, chartBottom = 62, 210, 20, 48
-	chartNames                                   = 16
+	chartWidth, chartHeight                      = 614, 380
+	chartLeft, chartRight, chartTop, chartBottom = 62, 228, 26, 52
+	chartNames                                   = 18
 )
 
 // dashes tell the lines of the peers apart where they cross.
@@ -79,8 +80,8 @@ func (c chart) svg() string {
 	last := math.Inf(-1)
 	for _, v := range c.xs {
 		p(`<path class="grid" d="M%.1f %dV%d"/>`, x(v), chartTop, chartHeight-chartBottom)
-		if x(v)-last > 34 { // room for its number
-			p(`<text class="mid" x="%.1f" y="%d">%s</text>`, x(v), chartHeight-chartBottom+18, short1(v))
+		if x(v)-last > 40 { // room for its number
+			p(`<text class="mid" x="%.1f" y="%d">%s</text>`, x(v), chartHeight-chartBottom+20, short1(v))
 			last = x(v)
 		}
 	}
@@ -119,10 +120,10 @@ func (c chart) svg() string {
 		bottom = names[i].at - chartNames
 	}
 	for _, n := range names {
-		p(`<path class="lead" d="M%.1f %.1fL%d %.1f"/><text class="%s" x="%d" y="%.1f">%s</text>`, n.x+4, n.y, chartWidth-chartRight+26, n.at, n.class,
-			chartWidth-chartRight+30, n.at+4, html.EscapeString(n.text))
+		p(`<path class="lead" d="M%.1f %.1fL%d %.1f"/><text class="%s" x="%d" y="%.1f">%s</text>`, n.x+4, n.y, chartWidth-chartRight+18, n.at, n.class,
+			chartWidth-chartRight+21, n.at+5, html.EscapeString(n.text))
 	}
-	p(`<text x="6" y="%d">%s</text>`, chartTop-7, html.EscapeString(c.y))
+	p(`<text x="6" y="%d">%s</text>`, chartTop-9, html.EscapeString(c.y))
 	p("</svg>")
 	return b.String()
 }

@@ -9,31 +9,40 @@ import (
 	"strings"
 )
 
-// curve is a figure of each peer along a measure: a chart, and a table of its points.
+// curve is a figure of each peer along a measure: a table of its points, and a chart if it has a file.
 type curve struct {
 	file, title     string
 	measure, metric string
 	x, y            string
 	scale           float64 // of the figure in the chart
 	logX, logY      bool
+	shows           string // beneath the title of the chart
 }
 
 // curves are in the order of the text; those of one measure are one section there.
 var curves = []curve{
-	{"callers-throughput", "Own keys: pairs a second", "own", "pairs/s", "callers", "pairs/s", 1, true, false},
-	{"callers-p99", "Own keys: 99 % of the pairs within", "own", "p99", "callers", "ms", 1e3, true, true},
-	{"processes-throughput", "One key, 8 goroutines in each process: hand-overs a second", "processes", "hand-overs/s", "processes", "hand-overs/s", 1, true, false},
-	{"processes-p99", "One key: 99 % of the waits within", "processes", "p99", "processes", "ms", 1e3, true, true},
-	{"held-bytes", "Held locks: bytes each", "held", "each", "held locks", "bytes", 1, true, true},
-	{"held-cores", "Held locks with a lease of 30 s: share of a core", "held", "cores", "held locks", "%", 100, true, true},
-	{"waiters-bytes", "Idle waiters on up to 1,000 keys: bytes each", "waiters", "each", "waiters", "bytes", 1, true, true},
-	{"waiters-commands", "Idle waiters on up to 1,000 keys: commands a second", "waiters", "commands/s", "waiters", "commands/s", 1, true, false},
-	{"delay-p50", "A network that takes time: median of one caller's pairs", "delay, 1 caller", "p50", "round trip of the network, ms", "ms", 1e3, false, false},
-	{"delay-throughput", "A network that takes time: pairs a second of 512 callers", "delay, 512 callers", "pairs/s", "round trip of the network, ms", "pairs/s", 1, false, true},
+	{file: "callers-throughput", title: "Many keys: pairs a second", measure: "own", metric: "pairs/s", x: "callers", y: "pairs/s", scale: 1, logX: true,
+		shows: "Each caller locks and unlocks a key of its own."},
+	{title: "Many keys: 99 % of the pairs within", measure: "own", metric: "p99", x: "callers"},
+	{file: "processes-throughput", title: "One key: hand-overs a second", measure: "processes", metric: "hand-overs/s", x: "processes", y: "hand-overs/s", scale: 1, logX: true,
+		shows: "Eight goroutines in each process want the same lock."},
+	{title: "One key: 99 % of the waits within", measure: "processes", metric: "p99", x: "processes"},
+	{file: "held-bytes", title: "Memory: bytes for each held lock", measure: "held", metric: "each", x: "held locks", y: "bytes", scale: 1, logX: true, logY: true,
+		shows: "Heap and stacks of the process, with all renewals at work."},
+	{title: "Held locks with a lease of 30 s: share of a core", measure: "held", metric: "cores", x: "held locks"},
+	{title: "Waiters: bytes for each", measure: "waiters", metric: "each", x: "waiters"},
+	{file: "waiters-commands", title: "Waiters: commands a second", measure: "waiters", metric: "commands/s", x: "waiters", y: "commands/s", scale: 1, logX: true,
+		shows: "What Redis has to do for waiters while nothing is released."},
+	{title: "Over a network: median of one caller's pairs", measure: "delay, 1 caller", metric: "p50", x: "round trip of the network, ms"},
+	{file: "delay-throughput", title: "Over a network: pairs a second of 512 callers", measure: "delay, 512 callers", metric: "pairs/s", x: "round trip of the network, ms", y: "pairs/s", scale: 1, logY: true,
+		shows: "As in the first chart, with a Redis that is further away."},
 }
 
-// draw writes the chart, if there is more than one point.
+// draw writes the chart, if it has one and there is more than one point.
 func (c curve) draw(r *results, dir string) error {
+	if c.file == "" {
+		return nil
+	}
 	drawn := chart{title: c.title, x: c.x, y: c.y, logX: c.logX, logY: c.logY, xs: r.points(c.measure)}
 	for _, name := range r.peersOf(c.measure) {
 		l := chartLine{name: name}

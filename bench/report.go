@@ -9,16 +9,15 @@ import (
 // reasons say of rows that were missed why, as profiles showed it, and what would be
 // needed. A row that is met does not print its reason.
 var reasons = map[string]string{
-	"pair": "The server needs 4 µs more for a pair than for one of redislock: a token, a hash with a TTL, and a message for those who wait. The client's own part is 6 µs, go-redis' 15. " +
-		"And a request wakes a worker, and the worker its caller: 4.0 futex calls a pair (strace), where a caller that does its own I/O makes 0.7. That lets a caller return at once when its context ends or a server hangs, as go-redis cannot interrupt a read. " +
-		"A caller that does its own I/O was tried: 4 to 9 µs less, 1.36 to 1.43 × raw and 1.20 to 1.28 × redislock. How much the wake-ups cost depends on the host: 1.07 to 1.29 × redislock in the full runs of two days, and 2.1 × on a virtual machine that takes five times as long for a pair of any library. There a caller that did its own I/O took 1.3 ×, and 1.2 × with two plain commands in place of the release script. But go-redis has one read timeout for all commands, 5 s unless its user changes it, and a clone of the client with a shorter one does not see hooks that are added later. Needed: a client of Redis whose reads end with a context, and the next row.",
+	"pair": "The server needs 4 µs more for a pair than for one of redislock: a token, a hash with a TTL, and a message for those who wait. In the client, go-redis takes some 15 µs, and the attempt, the hold and its renewal 20 µs, no function more than 1 % of it. " +
+		"The caller sends its requests itself, with 0.5 futex calls a pair (strace); redislock has 1.0, raw 0.2. The ratios depend on the host: a virtual machine that is idle wakes its threads slowly, and is quicker for a library whose second goroutine keeps the other processor awake, as redsync's does. Needed: the next row.",
 	"throughput": "The clients need 11 µs and the server 9 µs a pair, on two cores that they share; with the time of the kernel that is all there is. " +
 		"Auto-pipelined raw commands need 5 µs and 3 µs. Most of the server's part is the seven commands inside the two scripts; see the next row.",
 	"server": "An empty script takes 1.6 µs, our enter 6.3 µs, our release 3.2 µs; in a script for many, 4.4 µs and 2.4 µs. What remains are the commands inside, at 0.5 to 0.9 µs each: " +
 		"the look for a tombstone, the time, the token, the hash and its TTL that Redisson reads, the end of the hold and PUBLISH. Raw has two and no token, no re-entry, no wake-up. " +
 		"Shared closures, a single MGET, MSET or DEL for a batch were tried and won nothing. Needed: another wire than Redisson's, or locks without tokens.",
 	"hand-over": "A waiter that is waited for again and again is granted the lock by the release; one message says so, and it need not look. What is left above PUBLISH is the script (six commands and two messages, 60 to 70 µs when it finds its caches cold, as here after 6 ms of rest; 8 µs in a row), " +
-		"and two wake-ups of goroutines, of the worker that sends the release and of the caller that waits, 8 to 15 µs each, so that callers can leave at once. Needed: a client of Redis whose reads end with a context.",
+		"and the wake-up of the goroutine that waits. Needed: fewer commands in the script, or a quicker wake-up by the host.",
 	"held": "320 to 325 B of the heap at 10,000 and at 100,000 holds; the rest are stacks of the goroutines that took them, which Go keeps for a while.",
 	"renewed": "While pipelines of renewals follow each other, they keep the server and the client busy on the two cores that the caller needs too, and one acquire of a hundred waits for both. It is so with the collector off, and where 200 renewals are due at a time in place of 5,000. Pauses of 0.2 ms between pipelines take the 99th percentile down by a third, and cost 5 to 10 % of a core. " +
 		"Renewals at half of the lease, not a third, would take a third off; but they would also leave a hold half of its lease to outlast an outage, not two thirds. Of the processor time, a sixth is Go's collector, and another is go-redis. Needed: a core of its own for the server.",
@@ -90,8 +89,8 @@ func (r *results) page() string {
 	}
 	p("## Charts\n")
 	for _, c := range curves {
-		if len(r.points(c.measure)) > 1 {
-			p("### %s\n\n![%s](benchmarks/%s.svg)\n", c.title, c.title, c.file)
+		if c.file != "" && len(r.points(c.measure)) > 1 {
+			p("### %s\n\n%s\n\n![%s](benchmarks/%s.svg)\n", c.title, c.shows, c.title, c.file)
 		}
 	}
 	p("## Ten figures\n")
