@@ -11,9 +11,9 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-// The type that CONTRIBUTING.md adds works: in two files and one row, it is granted, refused while it is held, and
+// The type that docs/maintaining/adding-a-type.md adds works: in two files and one row, it is granted, refused while it is held, and
 // found by Locks under its name.
-func TestTypeOfContributingWorks(t *testing.T) {
+func TestTypeThatThePageAddsWorks(t *testing.T) {
 	locktest.Nightly(t)
 	t.Parallel()
 	const root = "../.."
@@ -25,7 +25,7 @@ func TestTypeOfContributingWorks(t *testing.T) {
 		return string(text)
 	}
 	files, lines := map[string]string{}, 0
-	for _, block := range regexp.MustCompile("(?ms)^<!-- (\\S+\\.go) -->\n```go\n(.*?)^```").FindAllStringSubmatch(read("CONTRIBUTING.md"), -1) {
+	for _, block := range regexp.MustCompile("(?ms)^<!-- (\\S+\\.go) -->\n```go\n(.*?)^```").FindAllStringSubmatch(read("docs/maintaining/adding-a-type.md"), -1) {
 		file, text := block[1], block[2]
 		lines += strings.Count(text, "\n")
 		if file == "internal/protocol/kinds.go" {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -112,6 +113,81 @@ func TestProgramsAndLongFilesAreUnfit(t *testing.T) {
 		}
 		if why, err := unfit(name); why != want || err != nil {
 			t.Errorf("got %q, %v, want %q", why, err, want)
+		}
+	}
+}
+
+// Each script of the repository and each target of its Makefile that a workflow calls is there.
+func TestWorkflowsCallWhatIsThere(t *testing.T) {
+	const root = "../.."
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	workflows, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
+	if err != nil || len(workflows) < 2 {
+		t.Fatal(workflows, err)
+	}
+	calls := 0
+	for _, workflow := range workflows {
+		text, err := os.ReadFile(workflow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, script := range regexp.MustCompile(`(?m)^ *- run:.* (\.ci/\w+)$`).FindAllStringSubmatch(string(text), -1) {
+			calls++
+			if info, err := os.Stat(filepath.Join(root, script[1])); err != nil || info.Mode()&0o100 == 0 {
+				t.Errorf("%s calls %s: %v", workflow, script[1], err)
+			}
+		}
+		for _, target := range regexp.MustCompile(`(?m)^ *- run: make (\w+)$`).FindAllStringSubmatch(string(text), -1) {
+			calls++
+			if !strings.Contains(string(makefile), "\n"+target[1]+": ## ") {
+				t.Errorf("%s calls make %s, which is not in the Makefile", workflow, target[1])
+			}
+		}
+	}
+	if calls < len(workflows) {
+		t.Errorf("found %d calls in %d workflows", calls, len(workflows))
+	}
+}
+
+// ARCHITECTURE.md names each package below internal that is not for tests, and no file that is gone; it and CONTRIBUTING.md
+// are short.
+func TestArchitectureNamesWhatIsThere(t *testing.T) {
+	const root = "../.."
+	bounds := map[string]int{"ARCHITECTURE.md": 1300, "CONTRIBUTING.md": 1050}
+	var page string
+	for name, bound := range bounds {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if words := len(strings.Fields(string(text))); words > bound {
+			t.Errorf("%s has %d words; %d are the bound", name, words, bound)
+		}
+		if name == "ARCHITECTURE.md" {
+			page = string(text)
+		}
+	}
+	named := 0
+	for _, m := range regexp.MustCompile("`((?:[a-z]+/)*[a-z]+\\.(?:go|lua|pml))`").FindAllStringSubmatch(page, -1) {
+		named++
+		if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+			t.Errorf("ARCHITECTURE.md names %s: %v", m[1], err)
+		}
+	}
+	if named < 20 {
+		t.Errorf("found %d files only", named)
+	}
+	forTests := []string{"faultproxy", "locktest", "loopback", "modeltest", "recording", "redistest", "sim", "sqltest", "telemetry"}
+	packages, err := os.ReadDir(filepath.Join(root, "internal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packages {
+		if !slices.Contains(forTests, p.Name()) && !strings.Contains(page, "internal/"+p.Name()) {
+			t.Errorf("ARCHITECTURE.md does not name internal/%s", p.Name())
 		}
 	}
 }

@@ -9,8 +9,11 @@ import posixpath
 import re
 from pathlib import Path
 
+from mkdocs.structure.files import File
+
 log = logging.getLogger("mkdocs.hooks.links")
 root = Path(__file__).resolve().parents[2]
+architecture = "maintaining/architecture.md"
 outside = re.compile(r"\]\((\.\./[^)\s#]*)(#[^)\s]*)?\)")
 
 
@@ -26,3 +29,11 @@ def on_page_markdown(markdown, page, config, files):
         return "](%s/blob/main/%s%s)" % (config.repo_url.rstrip("/"), path, match[2] or "")
 
     return outside.sub(to_repository, markdown)
+
+
+def on_files(files, config):
+    """ARCHITECTURE.md is next to the code, and a page too."""
+    text = (root / "ARCHITECTURE.md").read_text()
+    text = re.sub(r"\]\((?!https?:|#)(?:docs/)?", lambda m: "](../" if m[0].endswith("docs/") else "](../../", text)
+    files.append(File.generated(config, architecture, content=text))
+    return files
