@@ -19,11 +19,11 @@ const (
 	// are not much finer.
 	hurryGrace = time.Millisecond
 
-	// togetherEvery: of that many looks in a row that showed no holder, but votes for the same
-	// hold, one asks all nodes at once.
+	// togetherEvery: after so many tries in a row that met votes for the same rival, but no holder,
+	// a try asks all nodes in parallel.
 	togetherEvery = 4
 
-	// hesitations: after so many clashes the hesitation does not grow any more.
+	// hesitations is the number of clashes after which the hesitation does not grow any more.
 	hesitations = 4
 )
 
@@ -56,9 +56,9 @@ type try struct {
 
 	f     *fanout
 	alarm seam.Timer // nil: it was not needed yet
-	first int        // the node to ask before the others; -1: none, or it was asked
+	first int        // node to ask before the others; -1 if none, or if it was asked
 	asked time.Time  // when the nodes were asked, except the first one
-	paced bool       // it is known how long a quorum takes to answer
+	paced bool       // t.pace has the time that a quorum took to reply
 }
 
 func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) protocol.Result[protocol.Entered] {
@@ -83,7 +83,7 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 	}
 	tooFew, held := t.blocks(len(t.tally.failed)), t.tally.isHeld()
 	switch {
-	case ctx.Err() != nil && (tooFew || !held && !t.tally.met()): // else the nodes have said what there is to say
+	case ctx.Err() != nil && (tooFew || !held && !t.tally.met()): // otherwise the replies explain the result
 		cut := failed[protocol.Entered](ctx.Err())
 		cut.Last = t.silent()
 		return cut
@@ -93,7 +93,7 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 	return t.refused(e, together, held)
 }
 
-// shortOf is the result of a try for which too few nodes could vote.
+// shortOf returns the result of a try for which too few nodes could vote.
 func (t *try) shortOf() protocol.Result[protocol.Entered] {
 	if q := t.quarantine; q != nil {
 		if rest := q.rest(t.tally.failed); rest > 0 {
@@ -103,10 +103,10 @@ func (t *try) shortOf() protocol.Result[protocol.Entered] {
 	return failed[protocol.Entered](t.noQuorum(&t.tally.tally))
 }
 
-// refused is the result of a try that has met others.
+// refused returns the result of a try that lost votes to others.
 func (t *try) refused(e *protocol.Acquire, together, held bool) protocol.Result[protocol.Entered] {
 	rest, holder := t.tally.rest()
-	if rest > 0 && (held || e.Wait) { // else who does not wait tries again
+	if rest > 0 && (held || e.Wait) { // otherwise a caller that does not wait tries again
 		e.Splits, e.Clashes, e.Rival, e.Again = 0, 0, "", 0
 	} else {
 		if rival, _ := t.tally.most(); rival == e.Rival {
@@ -123,12 +123,12 @@ func (t *try) refused(e *protocol.Acquire, together, held bool) protocol.Result[
 	}
 	busy := protocol.Entered{Verdict: protocol.Busy, Rest: rest, Keeper: protocol.Keeper{Holder: holder, Known: true, Split: !held}}
 	if held && holder == "" {
-		busy.Votes = t.tally.seen()
+		busy.Votes = t.tally.votesText()
 	}
 	return outcome(busy)
 }
 
-// backOff is the longest pause after a look at split votes, and so many before it.
+// backOff returns the longest pause after split votes, if so many tries before had split votes too.
 func (l *Lock) backOff(splits int) time.Duration {
 	return min(max(backoff, time.Duration(l.pace.Load()))<<min(splits, 20), l.cfg.LongestPoll)
 }
@@ -138,11 +138,10 @@ func (l *Lock) backOff(splits int) time.Duration {
 // It does not cancel requests under way when there are enough votes: the more nodes vote,
 // the more may fail later.
 //
-// Of the waiters that have heard of a release, only the one that gets the vote of the first
-// node asks the others. So they do not split the votes among them. The first node's vote may
-// belong to a client that died before it asked the others, so every few looks that find the same
-// vote there, all nodes are asked at once. If they find others, somebody gets on, and would lose
-// votes to that.
+// After a release, all waiters ask one node first, and only the waiter that gets its vote asks the
+// others. So they do not split the votes. But that vote may belong to a client that died before it
+// asked the others. So after several tries that met the same vote, a try asks all nodes in parallel.
+// Tries that met different votes show that some client makes progress, and would cost it votes.
 func (t *try) vote(ctx context.Context) bool {
 	t.f = t.fanout()
 	defer t.f.end()
@@ -175,7 +174,7 @@ func (t *try) vote(ctx context.Context) bool {
 		}
 	}
 	if refuse := t.tally.failed.forGood(); refuse > 0 && t.blocks(len(t.tally.failed)) && t.blocks(refuse+t.tally.open) {
-		t.hearOthers(ctx)
+		t.collectOthers(ctx)
 	}
 	return verdict == yes
 }
@@ -184,7 +183,7 @@ func (t *try) vote(ctx context.Context) bool {
 func (t *try) reply(ctx context.Context, r reply) decision {
 	t.tally.count(r)
 	if ctx.Err() != nil {
-		return wait // nothing more is asked
+		return wait // send no more requests
 	}
 	if t.first >= 0 {
 		if r.err == nil && r.says == busy {
@@ -198,8 +197,8 @@ func (t *try) reply(ctx context.Context, r reply) decision {
 // next takes the next step, and decides.
 func (t *try) next(ctx context.Context) decision {
 	var took time.Duration
-	heard := !t.paced && t.enough(t.tally.heard())
-	if heard {
+	quorate := !t.paced && t.enough(t.tally.replied())
+	if quorate {
 		t.paced = true
 		took = t.clock.Now().Sub(t.asked)
 		t.pace.Store(int64(took))
@@ -209,17 +208,17 @@ func (t *try) next(ctx context.Context) decision {
 		t.raise(ctx)
 		verdict = wait
 	}
-	if heard && verdict == wait {
+	if quorate && verdict == wait {
 		// The other nodes may take twice as long as the quorum did. If there are not
-		// enough votes then because a rival has some, it may be waiting for the votes
-		// that this try has, while this try waits for a silent node. If no rival was
-		// seen, nodes have failed at the write-back, and the others are waited for.
+		// enough votes by then because a rival has some, the rival may be waiting for
+		// the votes of this try, while this try waits for a silent node. Without a
+		// rival, nodes have failed at the write-back, and this try waits for the others.
 		t.ring(max(took, hurryGrace))
 	}
 	return verdict
 }
 
-// askOthers asks the nodes that were not asked first.
+// askOthers asks all nodes but the one that was asked first.
 func (t *try) askOthers(ctx context.Context) {
 	others := make([]bool, t.n)
 	for i := range others {
@@ -246,9 +245,9 @@ func (t *try) silence() {
 	}
 }
 
-// hearOthers waits for the other nodes when there can be no quorum, and perhaps so many refuse for good that waiting
-// does not help. It takes as long again as those that failed took: the error is to name all that do not vote.
-func (t *try) hearOthers(ctx context.Context) {
+// collectOthers waits for the other nodes when there can be no quorum, and perhaps so many refuse for good that another
+// try does not help: the error should name all nodes that do not vote. It waits for as long as the nodes that failed took.
+func (t *try) collectOthers(ctx context.Context) {
 	timer := t.clock.NewTimer(max(t.clock.Now().Sub(t.asked), hurryGrace))
 	defer timer.Stop()
 	t.f.alarm = timer.C()
@@ -285,8 +284,8 @@ func (t *try) askVotes(ctx context.Context, nodes []bool) {
 	})
 }
 
-// raise sends RAISE: it writes the token back to the nodes whose votes were read and whose
-// counters are behind, so that every later grant of theirs counts past it (model: NO_RAISE).
+// raise sends RAISE. It writes the token to the nodes that have voted and whose counters are behind,
+// so that every later grant on these nodes counts past the token (model: NO_RAISE).
 func (t *try) raise(ctx context.Context) {
 	token, behind := t.tally.token, make([]bool, t.n)
 	for i := range behind {
@@ -305,8 +304,8 @@ func (t *try) raise(ctx context.Context) {
 	})
 }
 
-// missLost counts nodes that are known not to answer as failed. A try in which no holder was seen may
-// have ended before they have failed, by votes for rivals on the others.
+// missLost counts nodes that are known to be silent as failed. A try without a known holder may have ended
+// before they failed, by votes for rivals on the others.
 func (t *try) missLost() {
 	for i, n := range t.nodes {
 		if t.tally.failed[i] == nil && n.Wire.IsLost(t.cfg.NodeTimeout) {
@@ -315,8 +314,8 @@ func (t *try) missLost() {
 	}
 }
 
-// silent is ErrNoQuorum if a context ended the try, and too many nodes had failed by then or
-// had not answered for some time: the others are no quorum.
+// silent returns ErrNoQuorum if the context ended the try when too many nodes had failed, or had not
+// replied for some time: the others are no quorum.
 func (t *try) silent() error {
 	cut := t.tally.tally
 	cut.failed = maps.Clone(cut.failed)
@@ -332,9 +331,9 @@ func (t *try) silent() error {
 	return t.noQuorum(&cut)
 }
 
-// giveBack takes the votes back after a failed try. It waits for the nodes that are known to
-// have voted, so that the next try does not find those votes. If ctx has ended there is no
-// next try, and the wait is short.
+// giveBack takes the votes back after a failed try. It waits for the nodes that are known to have
+// voted, so that the next try does not meet these votes. If ctx has ended, there is no next try, and
+// the wait is short.
 func (t *try) giveBack(ctx context.Context) {
 	f := t.fanout()
 	defer f.end()

@@ -11,11 +11,11 @@ import (
 // about is what a node reports about itself.
 type about struct {
 	admitted bool
-	voted    bool // it may have voted since it was admitted
+	voted    bool // the node may have voted since it was admitted
 	highest  int64
 	epoch    string
 	clock    time.Duration // since 1970
-	longest  time.Duration // longest lease that it has heard of
+	longest  time.Duration // longest lease that a client has reported to it
 	policy   string        // maxmemory-policy
 }
 
@@ -34,8 +34,8 @@ func readHighest(a wire.Answer) (r reply, err error) {
 	return r, nil
 }
 
-// survey asks all nodes for their identity and state. It closes answered, unless that is
-// nil, as soon as a quorum has answered.
+// survey asks all nodes for their identity and state. It closes answered, unless nil, as soon as a
+// quorum has replied.
 func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (nodes map[int]*about, failed failures) {
 	f := q.fanout()
 	defer f.end()
@@ -56,7 +56,7 @@ func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (node
 			failed[r.node] = r.err
 			return
 		}
-		if err := q.meet(r.node, r.about, sent); err != nil {
+		if err := q.note(r.node, r.about, sent); err != nil {
 			failed[r.node] = err
 		} else {
 			nodes[r.node] = r.about
@@ -69,8 +69,8 @@ func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (node
 	return nodes, failed
 }
 
-// kept returns how many nodes that have forgotten a vote are in quarantine: they have voted for no
-// other hold since.
+// kept returns how many of the nodes that have forgotten a vote are in quarantine: they have voted for
+// no other hold since.
 func (q *quarantine) kept(ctx context.Context, forgot []int) (n int) {
 	if len(forgot) == 0 {
 		return 0
@@ -84,14 +84,14 @@ func (q *quarantine) kept(ctx context.Context, forgot []int) (n int) {
 	return n
 }
 
-// meet notes what a node has reported. It returns an error if the node is unfit.
-func (q *quarantine) meet(i int, a *about, sent time.Time) error {
+// note records what a node has reported. It returns an error if the node is unfit.
+func (q *quarantine) note(i int, a *about, sent time.Time) error {
 	known, now := q.nodes[i].Knowledge, q.clock.Now()
 	known.mu.Lock()
 	defer known.mu.Unlock()
 	v := &known.view
-	v.met(a.epoch, now)
-	v.told(a.clock, sent, now)
+	v.noteEpoch(a.epoch, now)
+	v.noteClock(a.clock, sent, now)
 	v.longest = max(v.longest, a.longest)
 	v.evicts = ""
 	if a.policy != "noeviction" {
@@ -101,9 +101,9 @@ func (q *quarantine) meet(i int, a *about, sent time.Time) error {
 	return nil
 }
 
-// look asks all nodes for their identity and state, and admits those whose quarantine is
-// over. It closes answered, unless that is nil, as soon as a quorum has answered.
-func (q *quarantine) look(ctx context.Context, answered chan<- struct{}) error {
+// refresh asks all nodes for their identity and state, and admits those whose quarantine is over. It
+// closes answered, unless nil, as soon as a quorum has replied.
+func (q *quarantine) refresh(ctx context.Context, answered chan<- struct{}) error {
 	began := q.clock.Now()
 	nodes, failed := q.survey(ctx, answered)
 	if err := ctx.Err(); err != nil {
@@ -119,8 +119,8 @@ func (q *quarantine) look(ctx context.Context, answered chan<- struct{}) error {
 	return nil
 }
 
-// lookSoon looks at the nodes in the background. One look is under way at a time.
-func (q *quarantine) lookSoon() {
+// refreshSoon calls refresh in the background, once at a time.
+func (q *quarantine) refreshSoon() {
 	home := q.home().Knowledge
 	home.mu.Lock()
 	defer home.mu.Unlock()
@@ -129,7 +129,7 @@ func (q *quarantine) lookSoon() {
 	}
 	home.busy = true
 	q.background(func() {
-		_ = q.look(q.home().Wire.Context(), nil)
+		_ = q.refresh(q.home().Wire.Context(), nil)
 		home.mu.Lock()
 		home.busy = false
 		home.mu.Unlock()
@@ -137,13 +137,13 @@ func (q *quarantine) lookSoon() {
 }
 
 // admit lets nodes vote whose quarantine was over before they were asked. The floor of their
-// counters is the highest counter of nodes that could vote all the time. They have to be so
-// many that every past quorum has one of them besides the node itself (model: readCounter,
-// NO_RESTORE). If there are too few, the time is the floor: it is above all counters.
+// counters is the highest counter of the nodes that could vote all the time, if these are so many that
+// every past quorum contains one of them (model: readCounter, NO_RESTORE). Otherwise the floor is the
+// time, which is above all counters.
 //
-// The quarantine must be over before the counters are read. Then no hold that relies on what
-// the node has forgotten is valid or can become valid. Otherwise such a hold could raise the
-// counter of a node after that was read.
+// The quarantine must be over before the counters are read. Then no hold that relies on a forgotten
+// vote is valid or can become valid. Otherwise such a hold could raise the counter of a node after
+// this read it.
 func (q *quarantine) admit(ctx context.Context, nodes map[int]*about, began time.Time) {
 	var floor, reachable int64
 	intact := 0
@@ -201,11 +201,11 @@ func readAdmit(a wire.Answer) (r reply, err error) {
 	return r, err
 }
 
-// Bootstrap lets all nodes of a new deployment vote at once, instead of after the longest
-// lease. It relies on the operator: no process has held any lock on these nodes within that time.
-// It needs all nodes. The error matches ErrNoQuorum if one of them does not answer or is
-// unfit, and ErrInvalidArgument if there is no quarantine, or only a part of the nodes may
-// vote and has done so. After a failure half-way it may be called again.
+// Bootstrap lets all nodes of a new deployment vote immediately, instead of after the longest lease.
+// The operator guarantees that no process has held any lock on these nodes within that time. It needs
+// all nodes. The error matches ErrNoQuorum if a node does not reply or is unfit, and
+// ErrInvalidArgument if there is no quarantine, or if only a part of the nodes may vote and has voted.
+// After a failure half-way it may be called again.
 func (l *Lock) Bootstrap(ctx context.Context) error {
 	q := l.quarantine
 	if q == nil {
@@ -244,9 +244,9 @@ func (l *Lock) Bootstrap(ctx context.Context) error {
 	return nil
 }
 
-// Quarantined asks all nodes, side by side, whether they are in quarantine, and changes nothing there. It calls fn
-// for each that is, with how long that lasts at the least once somebody asks for a lock. The node has as long as
-// the home's commands.
+// Quarantined asks all nodes in parallel whether they are in quarantine, and changes nothing there. It calls fn for
+// each node that is, with the shortest time that it lasts after the next acquire. The timeout is the command timeout
+// of the home.
 func (l *Lock) Quarantined(ctx context.Context, fn func(name string, left time.Duration)) {
 	q := l.quarantine
 	if q == nil {
@@ -267,7 +267,7 @@ func (l *Lock) Quarantined(ctx context.Context, fn func(name string, left time.D
 			continue
 		}
 		v := n.Knowledge.get()
-		v.met(epochs[i], now)
+		v.noteEpoch(epochs[i], now)
 		fn(n.Name, q.left(v, now))
 	}
 }

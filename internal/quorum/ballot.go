@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Ballots are the votes for a client's holds of RedLocks. The zero value is empty.
+// Ballots has the ballot of each hold that a client has of a RedLock. The zero value is empty.
 type Ballots struct {
 	mu   sync.Mutex // guards the rest
 	byID map[string]*ballot
@@ -28,7 +28,7 @@ func (b *Ballots) add(id string, v *ballot) {
 	b.byID[id] = v
 }
 
-// remove removes the ballot of a hold and returns it; nil: there was none.
+// remove removes the ballot of a hold and returns it, or nil.
 func (b *Ballots) remove(id string) *ballot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -37,21 +37,20 @@ func (b *Ballots) remove(id string) *ballot {
 	return v
 }
 
-// ballot is what the client knows of the votes for one hold, from the first request until they are
-// taken back.
+// ballot records the votes for one hold, from the first request until they are taken back.
 type ballot struct {
-	entries atomic.Int64 // of the owner; the nodes do not know it
+	entries atomic.Int64 // how often the owner has entered; the nodes do not store it
 
 	mu    sync.Mutex    // guards the rest
 	votes []vote        // by node
 	over  bool          // the votes are being taken back: no more requests
-	since time.Time     // the last confirmation, which the first grant of a quorum is too
-	sure  time.Time     // the hold is confirmed up to then: a vote that was granted by then counts as older
-	lease time.Duration // the longest requested one
+	since time.Time     // last confirmation; at first, when a quorum had granted its votes
+	sure  time.Time     // the hold is confirmed up to then: a vote granted by then counts as older
+	lease time.Duration // longest requested lease
 	token int64
 
-	latest  *round   // of the watchdog
-	errands []errand // by node; nil: none yet
+	latest  *round   // latest round of the watchdog
+	errands []errand // by node; nil before the first renewal
 }
 
 func (l *Lock) newBallot(lease time.Duration) *ballot {
@@ -60,9 +59,8 @@ func (l *Lock) newBallot(lease time.Duration) *ballot {
 	return b
 }
 
-// ask notes that a node is about to be asked for its vote. It returns false if that is too
-// late: the votes are already being taken back. Otherwise the caller must call answered with
-// the reply.
+// ask records that a request for a vote is about to be sent to a node. It returns false if the votes
+// are already being taken back. Otherwise the caller must call answered with the reply.
 func (b *ballot) ask(node int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,16 +70,16 @@ func (b *ballot) ask(node int) bool {
 	return !b.over
 }
 
-// wanted reports whether votes are of use still. A request for one that is sent after the release
-// could outlast its tombstone, if the node restarts without data.
+// wanted reports whether votes are still useful. A request for a vote that is sent after the release
+// could outlast the tombstone if the node restarts without data.
 func (b *ballot) wanted() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.over
 }
 
-// answered notes the reply to such a request, and in the reply whether the vote counts, and what it shows: see
-// learn. A release that waits for the reply comes after that: it is to know of the vote.
+// answered records the reply to a request for a vote (see learn). A release that waits for the reply continues after
+// that, so it knows of the vote.
 func (b *ballot) answered(r *reply, began, now time.Time, prompt time.Duration) {
 	b.mu.Lock()
 	v := &b.votes[r.node]
@@ -102,7 +100,7 @@ func (b *ballot) answered(r *reply, began, now time.Time, prompt time.Duration) 
 	}
 }
 
-// renews notes that a lease is requested. It returns the known stamps.
+// renews records that a lease is requested, and returns the known stamps by node.
 func (b *ballot) renews(lease time.Duration) (stamps []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -114,8 +112,8 @@ func (b *ballot) renews(lease time.Duration) (stamps []string) {
 	return stamps
 }
 
-// won notes the token of the hold, and which of the grants that were counted do count still. A vote
-// may be prompt younger.
+// won records the token of the hold and the grants that count. A vote that was granted up to prompt
+// later counts as older too.
 func (b *ballot) won(token int64, got []grant, now time.Time, prompt time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,12 +126,12 @@ func (b *ballot) won(token int64, got []grant, now time.Time, prompt time.Durati
 	}
 }
 
-// confirm confirms the hold up to the latest time until which so many nodes have voted for no other hold that the rest
-// is no quorum. It may take several rounds to find these nodes: no matter, since a vote that was found in place has
-// been there all the time (model: confirm). The caller holds the mutex.
+// confirm confirms the hold up to the latest time until which so many nodes have voted for no other hold that the
+// others are no quorum. Several rounds may find these nodes: a vote that was found in place has been there all the
+// time (model: confirm). The caller holds the mutex.
 //
-// A vote that was granted in such a round may be younger than the answers that confirm the hold: in between another
-// hold may have come and gone (model: NO_MID). That this takes less than prompt is not to be expected.
+// A vote that was granted in such a round may be younger than the replies that confirm the hold, and in between another
+// hold may have come and gone (model: NO_MID). That takes longer than prompt.
 func (b *ballot) confirm(s size, now time.Time, prompt time.Duration) {
 	var latest time.Time
 	for i := range b.votes {
@@ -156,8 +154,8 @@ func (b *ballot) confirm(s size, now time.Time, prompt time.Duration) {
 	}
 }
 
-// close stops requests for votes. It returns which nodes may have voted, how many these are, and the longest
-// lease that was requested.
+// close stops requests for votes. It returns which nodes may have voted, their number, and the longest requested
+// lease.
 func (b *ballot) close() (given []bool, count int, lease time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,12 +169,12 @@ func (b *ballot) close() (given []bool, count int, lease time.Duration) {
 	return given, count, b.lease
 }
 
-// settler is told when no request to a node is under way any more, or that this takes too long:
-// whether the node may have voted, and whether a copy of a request may still make it vote.
+// settler is called when no request to a node is under way, or when that takes too long. given: the node
+// may have voted. stray: a copy of a request may still make it vote.
 type settler interface{ settled(given, stray bool) }
 
-// settle is called once for a node, after close. Unless a request is under way it returns what
-// a settler is told, and true. Otherwise s is told when that is answered, or by giveUp.
+// settle is called once for a node, after close. If no request is under way, it returns the arguments
+// of settled and true. Otherwise s is called with the last reply, or by giveUp.
 func (b *ballot) settle(node int, s settler) (given, stray, settled bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,7 +186,7 @@ func (b *ballot) settle(node int, s settler) (given, stray, settled bool) {
 	return v.given, v.stray, true
 }
 
-// giveUp does not let s wait any more, if it does.
+// giveUp calls s, if it still waits.
 func (b *ballot) giveUp(node int, s settler) {
 	b.mu.Lock()
 	waits := b.votes[node].waits == s
@@ -201,15 +199,15 @@ func (b *ballot) giveUp(node int, s settler) {
 	}
 }
 
-// old reports whether a node's vote is known to be older than the last confirmation, or as good as that. It does not
-// matter for a try that did not become a hold.
+// old reports whether a node is known to have voted for no other hold since the last confirmation. It returns true for
+// a try that did not become a hold, where this does not matter.
 func (b *ballot) old(node int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.since.IsZero() || !means[b.state(&b.votes[node])].others
 }
 
-// owes returns the token as the release to a node has it: negative, if the node has reached it.
+// owes returns the token argument of a release to a node: negative if the node's counter has reached the token.
 func (b *ballot) owes(node int) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -219,7 +217,7 @@ func (b *ballot) owes(node int) int64 {
 	return b.token
 }
 
-// ended returns what it shows of a node that a release has taken its vote back. The reply has no stamp and no
+// ended returns what a reply to a release proves if the node has taken its vote back. The reply has neither stamp nor
 // age if the vote was old when the release was sent.
 func (b *ballot) ended(r reply, now time.Time) seen {
 	b.mu.Lock()
@@ -234,8 +232,8 @@ func (b *ballot) ended(r reply, now time.Time) seen {
 	return b.state(&v)
 }
 
-// unanswered returns what it shows of a node that it does not answer a renewal. A vote that was granted anew was lost
-// before. The caller holds the mutex.
+// unanswered returns what is known of a node that does not reply to a renewal. A vote that was granted again had been
+// lost before. The caller holds the mutex.
 func (b *ballot) unanswered(node int) seen {
 	if means[b.state(&b.votes[node])].ours {
 		return silent

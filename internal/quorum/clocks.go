@@ -10,29 +10,28 @@ import (
 )
 
 const (
-	// The clock of a node may differ from the median of all by the skew, and a request may
-	// be under way for the flight. Both are parts of the longest lease: 500 ms and 1 s of
-	// 30 s, and never more.
+	// The clock of a node may differ from the median of all by the skew, and a request may be under
+	// way for the flight. Both are parts of the longest lease: 500 ms and 1 s for 30 s, and never more.
 	skewPart, skewMax     = 60, 500 * time.Millisecond
 	flightPart, flightMax = 30, time.Second
 
-	// lookAgain is how long the knowledge of the nodes' clocks is valid. After that the
-	// nodes are looked at again; after twice that time there are no votes without a look.
-	lookAgain = 10 * time.Second
+	// refreshAfter is how long the knowledge of the nodes' clocks is fresh. After that it is refreshed in
+	// the background; after twice that time, a request for votes waits for the refresh.
+	refreshAfter = 10 * time.Second
 
 	// clockDrift bounds how fast two clocks diverge: at most by one part in this number.
 	// NTP may slew a clock by 500 parts in a million.
 	clockDrift = 2000
 )
 
-// Knowledge is what a client knows of its server as a node of RedLocks with a quarantine. All
-// such locks share it. The zero value knows nothing.
+// Knowledge has what a client knows about its server as a node of RedLocks with a quarantine. All such
+// locks share it. The zero value is empty.
 type Knowledge struct {
 	mu   sync.Mutex // guards the rest
 	view view
-	busy bool // as the home of locks: a look at the nodes of one of them is under way
+	busy bool // as the home of locks: a refresh is under way
 
-	waiting map[lookKey][]func(error) // as the home: callers that wait for a look
+	waiting map[refreshKey][]func(error) // as the home: callers that wait for a refresh
 }
 
 func (s *Knowledge) get() view {
@@ -41,22 +40,22 @@ func (s *Knowledge) get() view {
 	return s.view
 }
 
-// view is what is known of a node.
+// view is the knowledge of a node at one time.
 type view struct {
-	epoch   string        // its process, and since when that must not vote
-	since   time.Time     // when this client first saw the epoch
+	epoch   string        // the node's process, and since when that must not vote
+	since   time.Time     // when this client first got the epoch
 	evicts  string        // the policy, if it may evict keys
-	longest time.Duration // lease of all RedLocks that it has heard of
+	longest time.Duration // longest lease of RedLocks that the node knows
 
-	// What its clock showed when ours showed heard, within fuzz; heard is zero if that is
+	// When our clock showed clockAt, the node's showed clock, give or take fuzz. clockAt is zero if that is
 	// not known.
-	heard time.Time
-	clock time.Duration // since 1970
-	fuzz  time.Duration
+	clockAt time.Time
+	clock   time.Duration // since 1970
+	fuzz    time.Duration
 }
 
-// met notes the epoch of a node.
-func (v *view) met(epoch string, now time.Time) {
+// noteEpoch records the epoch of a node.
+func (v *view) noteEpoch(epoch string, now time.Time) {
 	if v.epoch != epoch {
 		v.epoch, v.since = epoch, now
 	}
@@ -64,22 +63,22 @@ func (v *view) met(epoch string, now time.Time) {
 
 // times returns the bounds of what the node's clock shows now.
 func (v view) times(now time.Time) (early, late time.Duration) {
-	age := now.Sub(v.heard)
+	age := now.Sub(v.clockAt)
 	fuzz := v.fuzz + age/clockDrift
 	return v.clock + age - fuzz, v.clock + age + fuzz
 }
 
-// told notes what a node's clock showed at some time between sent and now.
-func (v *view) told(clock time.Duration, sent, now time.Time) {
+// noteClock records what a node's clock showed at some time between sent and now.
+func (v *view) noteClock(clock time.Duration, sent, now time.Time) {
 	early, late := clock, clock+now.Sub(sent)
-	if !v.heard.IsZero() {
+	if !v.clockAt.IsZero() {
 		// The earlier bounds may be narrower: unless the clock was set since, the true time
 		// is where both overlap.
 		if e, l := v.times(now); e <= late && early <= l {
 			early, late = max(early, e), min(late, l)
 		}
 	}
-	v.heard, v.clock, v.fuzz = now, early+(late-early)/2, (late-early)/2
+	v.clockAt, v.clock, v.fuzz = now, early+(late-early)/2, (late-early)/2
 }
 
 func (v view) unfit() error {
@@ -95,12 +94,12 @@ func (q *quarantine) window() (lo, hi int64) {
 	return (late[len(late)/2] - q.skew).Microseconds(), (early[len(early)/2] + q.skew + q.flight).Microseconds()
 }
 
-// times returns the bounds of what the nodes' clocks show, each sorted. The clock of a node
-// that cannot be reached is extrapolated.
+// times returns the lower and upper bounds of what the nodes' clocks show, each sorted. The clock of a
+// node that cannot be reached is extrapolated.
 func (q *quarantine) times() (early, late []time.Duration) {
 	now := q.clock.Now()
 	for _, n := range q.nodes {
-		if v := n.Knowledge.get(); !v.heard.IsZero() {
+		if v := n.Knowledge.get(); !v.clockAt.IsZero() {
 			e, l := v.times(now)
 			early, late = append(early, e), append(late, l)
 		}
@@ -130,13 +129,13 @@ func (q *quarantine) agree() error {
 	return nil
 }
 
-// age returns how long ago a quorum of nodes was last looked at.
+// age returns how old the knowledge of a quorum is.
 func (q *quarantine) age() time.Duration {
 	now := q.clock.Now()
 	var ages []time.Duration
 	for _, n := range q.nodes {
-		if v := n.Knowledge.get(); !v.heard.IsZero() && v.longest >= q.cfg.LongestLease {
-			ages = append(ages, now.Sub(v.heard))
+		if v := n.Knowledge.get(); !v.clockAt.IsZero() && v.longest >= q.cfg.LongestLease {
+			ages = append(ages, now.Sub(v.clockAt))
 		}
 	}
 	if !q.enough(len(ages)) {

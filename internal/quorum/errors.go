@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	// ErrNoQuorum: too few nodes could vote. The message has the failure of each node, and
-	// these errors match too, but not as if one of them were the answer of the lock. It matches
-	// wire.ErrUnreachable, unless so many nodes refuse for good that this is the answer.
+	// ErrNoQuorum: too few nodes could vote. The message has the failure of each node. These errors
+	// match too, except wire.ErrRefused: the other nodes may still grant the lock. It matches
+	// wire.ErrUnreachable, unless so many nodes refuse for good that no retry helps.
 	ErrNoQuorum error = noQuorum{}
 
 	// ErrInvalidArgument: the nodes cannot be used this way. Two nodes that are one server
@@ -51,17 +51,17 @@ var (
 	errRepeated   = errors.New("the repeated request found nothing")
 
 	errRepeatedBusy = errors.New("the repeated request found another owner's vote")
-	errUnknown      = errors.New("not known yet: it has not told its run_id")
+	errUnknown      = errors.New("its run_id is not known yet")
 	errRestarted    = errors.New("restarted meanwhile")
 	errClockOff     = errors.New("its clock is off the median of the nodes, or the request was under way for too long")
 )
 
-// noQuorum is ErrNoQuorum with the failure of each node, and what was seen of those that have
-// answered, and did not vote for the hold either.
+// noQuorum returns ErrNoQuorum with the failure of each node, and with what the nodes replied that did not
+// vote for the hold.
 func (l *Lock) noQuorum(t *tally) error { return l.tooFew(l.q, t) }
 
-// tooFew is noQuorum for any number of nodes needed. If so many refuse for good that the others are too few,
-// the error matches wire.ErrRefused instead of wire.ErrUnreachable: waiting does not help.
+// tooFew is noQuorum for any number of required nodes. If so many refuse for good that the others are too few, the
+// error matches wire.ErrRefused instead of wire.ErrUnreachable: waiting does not help.
 func (l *Lock) tooFew(need int, t *tally) error {
 	refuse := t.failed.forGood()
 	if l.n-refuse >= need {
@@ -82,8 +82,8 @@ func (l *Lock) tooFew(need int, t *tally) error {
 	return &refusedForGood{text, replies}
 }
 
-// missing says in words which votes are missing. The numbers add up: those of all nodes that had no vote for
-// the hold are more than a quorum can do without.
+// missing describes which votes are missing. The numbers add up to all nodes without a vote for the hold, which
+// are more than a quorum can do without.
 func (l *Lock) missing(need int, t *tally) string {
 	late := 0
 	for _, why := range t.failed {
@@ -101,7 +101,7 @@ func (l *Lock) missing(need int, t *tally) string {
 	return fmt.Sprintf("%s%s; %d have to vote", text, others, need)
 }
 
-// counted says what n nodes do, after what others do; nothing if there are none.
+// counted returns ", n verb" for n nodes, or "" if n is 0.
 func counted(n int, one, several string) string {
 	switch n {
 	case 0:
@@ -122,11 +122,11 @@ func (f failures) forGood() (n int) {
 	return n
 }
 
-// isLasting reports whether a node has answered with an error that does not pass by itself.
+// isLasting reports whether a node has replied with an error that a retry does not remove.
 func isLasting(why error) bool { return wire.IsReply(why) && !wire.Transient(why) }
 
-// refusedForGood is the error if too few nodes could vote because others refuse for good. It matches what these
-// have replied, and ErrNoQuorum, but not wire.ErrUnreachable.
+// refusedForGood is the error if too few nodes could vote because the others refuse for good. It matches their
+// replies, and ErrNoQuorum, but not wire.ErrUnreachable.
 type refusedForGood struct {
 	text    string
 	replies []error
@@ -136,47 +136,46 @@ func (e *refusedForGood) Error() string        { return e.text }
 func (e *refusedForGood) Unwrap() []error      { return e.replies }
 func (e *refusedForGood) Is(target error) bool { return target == ErrNoQuorum }
 
-// doubted is the error of a release that found so many votes gone, or unknown, that another hold may have
+// doubted returns the error of a release that found so many votes gone or unknown that another hold may have
 // had the lock.
 func (l *Lock) doubted(t *tally) error {
-	return l.perNode(fmt.Errorf("%w: %s", ErrDoubtful, t.tell()), t.failed)
+	return l.perNode(fmt.Errorf("%w: %s", ErrDoubtful, t.summary()), t.failed)
 }
 
-// notConfirmed is the error of a round that has found too few votes, or so many of them gone or unknown that
+// notConfirmed returns the error of a round that found too few votes, or so many of them gone or unknown that
 // another hold may have had the lock.
 func (l *Lock) notConfirmed(t *tally) error {
 	if !t.enough(t.votes + t.later) {
 		return l.noQuorum(t)
 	}
-	return l.perNode(fmt.Errorf("%w that has lasted: %s", ErrNoQuorum, t.tell()), t.failed)
+	return l.perNode(fmt.Errorf("%w that has lasted: %s", ErrNoQuorum, t.summary()), t.failed)
 }
 
-// tell says in words what was seen of the nodes.
-func (t *tally) tell() string {
+// summary describes what the replies prove about the nodes.
+func (t *tally) summary() string {
 	s, text := t.sights, fmt.Sprintf("%d of %d nodes have kept their votes", t.sights[older], t.n)
 	add := func(nodes int, what string) { text += counted(nodes, what, what) }
 	add(s[sole], "have voted for nobody else")
 	add(s[none]+s[newer], "may have voted for another before")
 	add(s[gone]+s[replaced], "have no vote for it")
 	add(s[taken], "vote for another")
-	add(s[silent], "do not tell")
+	add(s[silent], "do not reply")
 	return text
 }
 
-// unsettled is the error when the votes that were not read could make those for one holder
-// a quorum.
+// unsettled returns the error if missing replies could complete a quorum for one holder.
 func (l *Lock) unsettled(t *tally) error {
 	_, most := t.most()
-	return l.perNode(fmt.Errorf("%w: %d of %d nodes vote for one holder, and of %d nobody knows", ErrNoQuorum, most, l.n, len(t.failed)), t.failed)
+	return l.perNode(fmt.Errorf("%w: %d of %d nodes vote for one holder, and %d gave no usable reply", ErrNoQuorum, most, l.n, len(t.failed)), t.failed)
 }
 
-// seen says what a try that was not granted has seen of the votes.
-func (t *grantTally) seen() string {
-	return fmt.Sprintf("%d of %d nodes have voted for others, and %d could not vote", t.sights[taken], t.n, len(t.failed)) + t.unheard("; ")
+// votesText describes the votes that a refused try met.
+func (t *grantTally) votesText() string {
+	return fmt.Sprintf("%d of %d nodes have voted for others, and %d could not vote", t.sights[taken], t.n, len(t.failed)) + t.unanswered("; ")
 }
 
-// quarantined says the same of a try that so many nodes in quarantine have failed that the others are no
-// quorum: that comes first, and how long it lasts.
+// quarantined is votesText for a try that failed because so many nodes are in quarantine that the others are no
+// quorum. The quarantine comes first, with its duration.
 func (t *grantTally) quarantined(left time.Duration) string {
 	in := 0
 	for _, why := range t.failed {
@@ -185,21 +184,21 @@ func (t *grantTally) quarantined(left time.Duration) string {
 		}
 	}
 	are := "are"
-	if in == 1 { // of others it is not even known whether they may vote
+	if in == 1 {
 		are = "is"
 	}
 	text := fmt.Sprintf("%d of %d nodes %s %v", in, t.n, are, protocol.InQuarantine{Left: left})
 	rest := counted(len(t.failed)-in, "could not vote", "could not vote") +
 		counted(t.sights[taken], "votes for another owner", "vote for another owner") +
-		t.unheard(", ")
+		t.unanswered(", ")
 	if rest == "" {
 		return text
 	}
 	return text + ";" + rest[1:]
 }
 
-// unheard says how many nodes have not answered, after sep.
-func (t *grantTally) unheard(sep string) string {
+// unanswered returns how many nodes have not replied, as text after sep.
+func (t *grantTally) unanswered(sep string) string {
 	open := 0
 	for i, g := range t.got {
 		if g.open && t.failed[i] == nil {

@@ -12,29 +12,29 @@ import (
 // way are not canceled then.
 type fanout struct {
 	l      *Lock
-	signal chan struct{}    // has room for one: there are replies that wants says are worth a look
-	alarm  <-chan time.Time // ends the wait for a reply; nil: none
+	signal chan struct{}    // capacity 1: there are replies for the collector, at least wants
+	alarm  <-chan time.Time // ends the wait for a reply; nil if it is unbounded
 	open   int              // replies to come, for the collector
-	taken  int              // replies that the collector has got
-	asks   []ask            // what was asked last
+	taken  int              // replies that the collector has taken
+	asks   []ask            // the latest requests
 
-	// wants is how many replies there have to be before one can decide anything: until then
-	// the collector sleeps, unless all have come.
+	// wants is the least number of replies that can decide anything. Until then the collector
+	// sleeps, unless all replies have come.
 	wants int
 
 	mu      sync.Mutex // guards the rest
 	replies []reply
 	asked   int
 	ended   bool
-	quit    chan struct{} // closed by end; nil: nothing waits for that
-	under   int           // nodes that have not answered; the shutdown of the home waits for them
-	work    func()        // ends the work that was begun when the first node was asked
-	parked  []parked      // what waits for the PING of a node
-	later   *time.Timer   // has the nodes asked that have not answered earlier requests
-	settles int           // how many those are
+	quit    chan struct{} // closed by end; nil if nothing waits for it
+	under   int           // nodes that have not replied; the shutdown of the home waits for them
+	work    func()        // ends the work that began with the first request
+	parked  []parked      // requests that wait for the PING of a node
+	later   *time.Timer   // sends the requests that wait for the replies to earlier ones
+	settles int           // how many requests wait so
 }
 
-// parked is a question to a node that is not known to answer.
+// parked is a request to a node that may not reply.
 type parked struct {
 	*ask
 	*wire.Waiting
@@ -44,8 +44,8 @@ func (l *Lock) fanout() *fanout {
 	return &fanout{l: l, signal: make(chan struct{}, 1)}
 }
 
-// decides has the collector sleep until there are so many replies that a quorum, or that there
-// is none, can be seen from them.
+// decides makes the collector sleep until there are enough replies to find a quorum, or to exclude
+// one.
 func (f *fanout) decides() *fanout {
 	f.wants = min(f.l.q, f.l.n-f.l.q+1)
 	return f
@@ -67,26 +67,24 @@ func (f *fanout) end() {
 	}
 }
 
-// question is what a fan-out asks.
+// question describes the requests of a fan-out.
 type question struct {
-	nodes []bool // which are asked; nil: all
-	// request returns the request to a node, or an error if it is known that the node
-	// would refuse it.
+	nodes []bool // which nodes get a request; nil means all
+	// request returns the request to a node, or an error if the node is known to refuse it.
 	request func(i int) (*wire.Request, error)
-	// read reads the answer.
+	// read reads the reply.
 	read func(wire.Answer) (reply, error)
 
-	ballot *ballot   // of the hold that the question asks votes for; nil: it asks for none
+	ballot *ballot   // ballot of the hold that the requests ask votes for; nil if they ask for none
 	began  time.Time // when the round of renewals began; zero for an acquire
 
-	// back is the release that takes votes back; nil: none does. Then it makes the requests, when earlier
-	// ones to the node are answered, or have not been for a while. A node that turns out not to have voted is
-	// not asked, and counts as saying nothing. The shutdown of the home and of the node waits for the
-	// question: no caller does.
+	// back is the release that takes votes back, or nil. It makes the requests, once earlier requests to the
+	// node have a reply, or have had none for a while. Nodes that never voted are skipped, and count as `none`.
+	// No caller waits for the replies, but the shutdown of the home and of the node does.
 	back *releases
 }
 
-// ask is a question to one node. It implements wire.Errand, and settler.
+// ask is a request to one node. It implements wire.Errand and settler.
 type ask struct {
 	f    *fanout
 	q    *question
@@ -95,13 +93,13 @@ type ask struct {
 	req  *wire.Request
 
 	sent  time.Time
-	noted bool  // in the ballot: that the node is asked
-	again bool  // it is asked for the rest, after
-	said  reply // this, which is what counts
+	noted bool  // the ballot has recorded the request
+	again bool  // a second request, for the rest of a release, is under way
+	said  reply // the reply to the first request, which is the one that counts
 }
 
-// ask asks nodes side by side, and returns how many. Their replies come within the node
-// timeout. ctx has values for hooks; that it ends does not matter.
+// ask sends requests to nodes in parallel, and returns their number. The replies come within the node
+// timeout. ctx has values for hooks; its end does not matter.
 func (f *fanout) ask(ctx context.Context, q question) (asked int) {
 	l := f.l
 	ctx = lasting(ctx)
@@ -131,7 +129,7 @@ func lasting(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// begin notes that so many nodes are asked.
+// begin records that so many requests begin.
 func (f *fanout) begin(asked int) {
 	if asked == 0 {
 		return
@@ -148,7 +146,7 @@ func (f *fanout) begin(asked int) {
 	f.under += asked
 }
 
-// answered notes that a node has answered, and what came of that.
+// answered records that a node has replied, or that its request has failed.
 func (f *fanout) answered() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,7 +176,7 @@ func (a *ask) begin() {
 	a.send(req)
 }
 
-// calls changes how much the shutdown of the home and of the node waits for.
+// calls changes the number of calls that the shutdown of the home and of the node waits for.
 func (a *ask) calls(by int) {
 	a.f.l.home().Calls.Add(by)
 	a.f.l.nodes[a.node].Calls.Add(by)
@@ -205,7 +203,7 @@ func (a *ask) goOn(given, stray bool) {
 	}
 }
 
-// settleSoon has the nodes asked in a while that are waited for.
+// settleSoon bounds the wait for the replies to earlier requests.
 func (f *fanout) settleSoon(all []ask) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -218,15 +216,15 @@ func (f *fanout) settleSoon(all []ask) {
 	}
 }
 
-// send sends a request to the node. A node that does not answer gets only a PING, so that no
-// stale command is left to run when it recovers.
+// send sends a request to the node. A node that is silent gets only a PING, so that it has no stale
+// command to run when it recovers.
 func (a *ask) send(req *wire.Request) {
 	f, n := a.f, a.f.l.nodes[a.node]
-	if !req.FailFast { // otherwise it is on its way to another node as well
+	if !req.FailFast { // otherwise the request is shared, and another node may already have it
 		req.FailFast = true // there are other nodes
 	}
 	a.req = req
-	if n.Wire.PublishCommand() == "" { // otherwise the guess will do: a node is not a cluster
+	if n.Wire.PublishCommand() == "" { // otherwise that command is good enough: a node is not a cluster
 		f.l.background(a.sendReady)
 		return
 	}
@@ -248,7 +246,7 @@ func (a *ask) put() {
 	}
 }
 
-// sendReady is send to a node that has yet to tell how to publish.
+// sendReady is send to a node whose command for publishing is not known yet.
 func (a *ask) sendReady() {
 	f, n := a.f, a.f.l.nodes[a.node]
 	timeout := f.l.cfg.NodeTimeout
@@ -324,7 +322,7 @@ func (a *ask) answer(got reply) {
 		back.answered(a.node, a.req, got.err)
 	}
 	if a.again {
-		got = a.said // whether it had a vote does not depend on the rest
+		got = a.said // the second request does not change whether the node had a vote
 	}
 	got.node = a.node
 	a.f.deliver(got)
@@ -346,12 +344,12 @@ func (f *fanout) deliver(got reply) {
 	if wake {
 		select {
 		case f.signal <- struct{}{}:
-		default: // there is one
+		default: // the collector is woken already
 		}
 	}
 }
 
-// take returns a reply that the collector has not got yet.
+// take returns the next reply, if there is one.
 func (f *fanout) take() (r reply, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -363,7 +361,7 @@ func (f *fanout) take() (r reply, ok bool) {
 	return f.replies[f.taken-1], true
 }
 
-// read reads the answer of a node.
+// read reads the reply of a node.
 func (l *Lock) read(i int, a wire.Answer, read func(wire.Answer) (reply, error)) (got reply) {
 	err := a.Err
 	if err == nil && l.quarantine != nil {
@@ -375,13 +373,12 @@ func (l *Lock) read(i int, a wire.Answer, read func(wire.Answer) (reply, error))
 	if wire.Ended(err) {
 		err = wire.NoAnswer(l.cfg.NodeTimeout, nil) // not the end of the caller's context
 	}
-	got.node, got.err, got.unsure, got.heard = i, err, a.Unsure || wire.Unreadable(err), a.Heard
+	got.node, got.err, got.unsure, got.listeners = i, err, a.Unsure || wire.Unreadable(err), a.Heard
 	return got
 }
 
-// next waits for the next reply. Only here does anything wait for the replies of nodes. ok is false if no
-// reply is outstanding, if the alarm rings, or if ctx has ended, which is the error: the replies of nodes that
-// have answered by then come first.
+// next waits for the next reply; nothing else waits for replies of nodes. ok is false if no reply is outstanding,
+// if the alarm rings, or if ctx has ended, which is the error. Replies that have come by then are returned first.
 func (f *fanout) next(ctx context.Context) (r reply, ok bool, err error) {
 	for f.open > 0 {
 		if r, ok := f.take(); ok {
@@ -392,7 +389,7 @@ func (f *fanout) next(ctx context.Context) (r reply, ok bool, err error) {
 		case <-f.alarm:
 			return r, false, nil
 		case <-ctx.Done():
-			// The collector was not woken for what cannot decide alone.
+			// The collector was not woken for fewer replies than wants.
 			if r, ok := f.take(); ok {
 				return r, true, nil
 			}
@@ -402,7 +399,7 @@ func (f *fanout) next(ctx context.Context) (r reply, ok bool, err error) {
 	return r, false, nil
 }
 
-// collect passes each reply to count, until that reports that it is over, or there is no next one.
+// collect passes each reply to count, until count returns true or there is no next reply.
 func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) error {
 	for {
 		if r, ok, err := f.next(ctx); !ok || count(r) {
@@ -411,10 +408,10 @@ func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) err
 	}
 }
 
-// collectAll passes every reply to count. When ctx ends, a node that has not answered counts as
-// not answering.
+// collectAll passes every reply to count. When ctx ends, it passes an error for each node that has not
+// replied.
 func (f *fanout) collectAll(ctx context.Context, count func(reply)) {
-	heard := make([]bool, f.l.n)
+	replied := make([]bool, f.l.n)
 	for {
 		r, ok, err := f.next(ctx)
 		if !ok && err == nil {
@@ -423,11 +420,11 @@ func (f *fanout) collectAll(ctx context.Context, count func(reply)) {
 		if !ok {
 			break
 		}
-		heard[r.node] = true
+		replied[r.node] = true
 		count(r)
 	}
 	for i := range f.asks {
-		if node := f.asks[i].node; !heard[node] {
+		if node := f.asks[i].node; !replied[node] {
 			count(reply{node: node, err: wire.NoAnswer(f.l.cfg.NodeTimeout, nil)})
 		}
 	}

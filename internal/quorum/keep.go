@@ -8,30 +8,30 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// round is one round in which the nodes are asked to renew their votes for a hold.
+// round is one round of renewals: each node is asked to renew its vote for a hold.
 //
-// Why no other owner can have had the lock since the last confirmation, if so many votes have lasted that
-// the other nodes are no quorum: any other hold has one of these votes in its way. There the
-// other vote ended before this one was granted, or began after the node answered. If it
-// ended before, it also ended before the confirmation. A vote outlives the hold that relies
-// on it, so the other hold was over: its vote was taken back, or its deadline had passed.
+// If so many votes have lasted that the other nodes are no quorum, no other owner can have had the lock since
+// the last confirmation. Any other hold needs the vote of one of these nodes. There, the other vote ended
+// before this one was granted, or was granted after the node replied. If it ended before, it also ended before
+// the confirmation. A vote outlives the hold that relies on it, so the other hold was over: its vote was taken
+// back, or its deadline had passed.
 //
-// A vote that was granted anew makes up for one that was lost, but it does not confirm what was before it. A
-// round that has a quorum only with such votes is no confirmation: if it were, the gap would be forgotten in
-// which another owner may have come and gone.
+// A vote that was granted again replaces one that was lost, but it proves nothing about the time before. A
+// round that has a quorum only with such votes is no confirmation, because another owner may have come and gone
+// in the gap.
 type round struct {
 	*Lock
 	id     string
 	lease  time.Duration
 	ballot *ballot
-	stamps []string // by node, when the round began
+	stamps []string // known stamps by node when the round began
 	began  time.Time
-	sends  protocol.Dispatch // by the watchdog, unless a caller waits
-	again  bool              // it is the second one
+	sends  protocol.Dispatch // gets the result, unless a caller waits for it
+	again  bool              // this is the second round
 
 	// Guarded by the mutex of the ballot.
 	tally   tally
-	sent    time.Time // when the first node was asked whose vote is continuous
+	sent    time.Time // earliest time of sending of the requests that found a continuous vote
 	decided bool
 }
 
@@ -41,7 +41,7 @@ func (l *Lock) newRound(b *ballot, id string, lease time.Duration) *round {
 	return n
 }
 
-// request is RENEW.
+// request returns the RENEW for a node.
 func (n *round) request(i int) (*wire.Request, error) {
 	return n.quarantine.guard(i, true, &wire.Request{
 		Script: n.script("renew"),
@@ -50,7 +50,7 @@ func (n *round) request(i int) (*wire.Request, error) {
 	})
 }
 
-// count counts a node's reply to the request of that time, and reports whether it decides the
+// count counts a node's reply to the request sent at that time, and reports whether it decides the
 // round.
 func (n *round) count(r reply, sent time.Time) (decides bool) {
 	n.ballot.mu.Lock()
@@ -77,7 +77,7 @@ func (n *round) count(r reply, sent time.Time) (decides bool) {
 	return n.decided
 }
 
-// overwritten reports whether a node has answered that other data is where its vote was.
+// overwritten reports whether a node has replied that its vote was replaced by other data.
 func (l *Lock) overwritten(err error) bool {
 	kind := wire.KindOf(err, l.record)
 	return kind != "" && kind != "hash"
@@ -101,8 +101,7 @@ func (n *round) verdict() (got protocol.Result[protocol.Kept], again bool) {
 	return outcome(lostTo(n.tally.sights[taken])), false
 }
 
-// Reenter implements protocol.Protocol. The nodes need not know how often the owner has
-// entered.
+// Reenter implements protocol.Protocol. The nodes do not store how often the owner has entered.
 func (l *Lock) Reenter(id string, lease time.Duration, entries int, _ bool) protocol.Request[protocol.Kept] {
 	return request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] {
 		got := l.renew(ctx, id, lease)
@@ -120,8 +119,8 @@ func (l *Lock) Renew(id string, lease time.Duration) protocol.Task {
 	return t
 }
 
-// renew renews the votes for a hold while the caller waits, in one round or two. The caller hears of a doubt: it
-// is not told that the hold has lasted.
+// renew renews the votes for a hold while the caller waits, in one round or two. If the result is doubtful it returns
+// an error, not success.
 func (l *Lock) renew(ctx context.Context, id string, lease time.Duration) protocol.Result[protocol.Kept] {
 	got, again := l.renewOnce(ctx, id, lease)
 	if again {
@@ -158,7 +157,7 @@ func (l *Lock) renewOnce(ctx context.Context, id string, lease time.Duration) (g
 	return got, again
 }
 
-// sendRenewal renews the votes for the watchdog, by errands to the nodes.
+// sendRenewal renews the votes for the watchdog, by an errand to each node.
 func (l *Lock) sendRenewal(id string, lease time.Duration, d protocol.Dispatch) {
 	b := l.cfg.Ballots.of(id)
 	if b == nil {
@@ -176,9 +175,8 @@ func (l *Lock) sendRenewal(id string, lease time.Duration, d protocol.Dispatch) 
 	})
 }
 
-// errand asks a node to renew its vote for a hold. There is one for each hold and node, so a
-// hold waits only once for a slow node, and is not sent again before that has answered. It
-// implements wire.Errand.
+// errand asks a node to renew its vote for a hold. Each hold has one errand per node, so a slow node
+// has at most one of its renewals under way. It implements wire.Errand.
 type errand struct {
 	l      *Lock
 	ballot *ballot
@@ -186,20 +184,19 @@ type errand struct {
 
 	// Guarded by the mutex of the ballot.
 	state errandState
-	round *round // the current or the last one
+	round *round // the current round, or the last one
 }
 
 type errandState int
 
 const (
 	errandIdle   errandState = iota
-	errandQueued             // it waits, and is sent for the round that is current then
-	errandSent               // or about to be
-	errandNoted              // and in the ballot
+	errandQueued             // waits to be sent, for the round that is current then
+	errandSent               // is sent, or about to be
+	errandNoted              // is sent, and recorded in the ballot
 )
 
-// begin begins a round, unless one is under way. That one will end, because each errand
-// does, though it may have to wait.
+// begin begins a round, unless one is under way, which ends when its errands do.
 func (n *round) begin() {
 	b, lost := n.ballot, n.lost()
 	b.mu.Lock()
@@ -236,10 +233,10 @@ func (n *round) begin() {
 	}
 }
 
-// lost are the nodes that are known not to answer, if the others are a quorum. An errand
-// to such a node would wait for a PING, and the round with it: a hold that misses a vote
-// which a rival has for a moment could ask for it but once or twice in its lease. The
-// PING is under way, so the node is asked again by the first round after it is back.
+// lost returns the nodes that are known to be silent, if the others are a quorum. An errand to such a
+// node would wait for a PING, and the round with it. A hold that lost a vote to a rival for a moment
+// would then ask for it only once or twice in its lease. The PING is under way, so the first round
+// after the node is back asks it again.
 func (n *round) lost() []bool {
 	lost, count := make([]bool, n.n), 0
 	for i, node := range n.nodes {
@@ -253,7 +250,7 @@ func (n *round) lost() []bool {
 	return lost
 }
 
-// note counts the reply to an errand, and takes the next step.
+// note counts the reply to an errand, and continues with the next round or the result.
 func (n *round) note(r reply, sent time.Time) {
 	if !n.count(r, sent) {
 		return
@@ -283,7 +280,7 @@ func (e *errand) Request() (*wire.Request, error) {
 	e.state = errandSent
 	n := e.round
 	e.ballot.mu.Unlock()
-	// A vote must not be lengthened for a hold that was lost while it waited here.
+	// The hold may have been lost while the errand waited: its vote must not be prolonged.
 	if !n.sends.GoesOn() || !e.ballot.ask(e.node) {
 		return nil, wire.ErrTooLate
 	}

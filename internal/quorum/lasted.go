@@ -1,9 +1,9 @@
 package quorum
 
-// This file decides whether a hold has lasted: at a renewal, and at its release. It has lasted if since
-// the last confirmation (see round) no other hold can have had the votes of a quorum.
+// This file decides, at a renewal and at a release, whether a hold has lasted: whether no other hold can
+// have had the votes of a quorum since the last confirmation (see round).
 
-// seen is what a client has seen of a node since a hold was last confirmed. The first four are the states of a vote.
+// seen is what the replies since the last confirmation prove about a node. The first four are the states of a vote.
 type seen uint8
 
 const (
@@ -18,25 +18,25 @@ const (
 	kinds
 )
 
-// means says what follows from what was seen of a node.
+// means has the conclusions from each kind.
 var means = [kinds]struct {
-	others bool // another hold may have had the node's vote since then
-	ours   bool // this hold may have had it all the time
-	left   bool // this hold may have it still, although it is released
+	others bool // another hold may have had the node's vote since the last confirmation
+	ours   bool // this hold may have had the vote all the time
+	left   bool // this hold may still have the vote, although it is released
 	why    string
 }{
-	none:     {true, true, false, "it votes for the hold, but perhaps not since before the confirmation: in between it may have voted for another"},
-	older:    {false, true, false, "its vote is older than the confirmation, and a node votes for one hold at a time"},
-	sole:     {false, false, false, "it did not vote for the hold all the time, but its counter has not passed the token: that of a hold that came later is higher, on each of its nodes"},
-	newer:    {true, false, false, "it has voted anew: in between it may have voted for another"},
-	gone:     {true, false, false, "it has lost the vote, and may have voted for another that has left"},
-	replaced: {true, false, false, "it has lost the vote to other data, and is not among those where the hold was abandoned"},
-	taken:    {true, false, false, "it votes for another: that may be a hold, or a try that will take the vote back"},
-	silent:   {true, true, true, "it may have kept the vote, or lost its data and voted for another; so also if it has answered only a second copy of the release: the first may have taken the vote back"},
+	none:     {true, true, false, "the node votes for the hold, but perhaps not since before the confirmation: it may have voted for another in between"},
+	older:    {false, true, false, "the vote is older than the confirmation, and a node votes for one hold at a time"},
+	sole:     {false, false, false, "the node did not vote for the hold all the time, but its counter has not passed the token, as the grant of a later hold would"},
+	newer:    {true, false, false, "the node has voted again: it may have voted for another in between"},
+	gone:     {true, false, false, "the node has lost the vote, and may have voted for another hold that has left"},
+	replaced: {true, false, false, "other data replaced the vote, and the node is not among those where the hold was abandoned"},
+	taken:    {true, false, false, "the node votes for another, which may be a hold, or a try that will take the vote back"},
+	silent:   {true, true, true, "the node may have kept the vote, or have lost its data and voted for another. A reply to the second copy of a release proves no more: the first copy may have taken the vote back"},
 }
 
-// may returns how many nodes may have voted for another hold, those that have not answered yet among them; how
-// many may have voted for this one all the time; and on how many of them a vote for it may be left.
+// may returns how many nodes may have voted for another hold, including those that have not replied yet; how many may
+// have voted for this hold all the time; and how many may still have a vote for it.
 func (t *tally) may() (others, ours, left int) {
 	others, left = t.n, t.open
 	for kind, m := range means {
@@ -53,7 +53,7 @@ func (t *tally) may() (others, ours, left int) {
 	return others, ours, left
 }
 
-// renewed counts a vote that was renewed: CONTINUOUS or FRESH.
+// renewed counts a renewed vote, CONTINUOUS or FRESH.
 func (t *tally) renewed(r reply) {
 	t.saw(r.seen)
 	if r.says == continuous {
@@ -66,14 +66,14 @@ func (t *tally) renewed(r reply) {
 	}
 }
 
-// renewal decides one round of renewals, by this table: as soon as it is a success, or else by the last reply.
+// renewal decides one round of renewals by this table, as soon as it is a success, or else with the last reply.
 //
 //	a quorum votes for it     another may have had one   result    because
 //	as known before           no                         yes       the hold has lasted since the last confirmation
 //	                          surely not the hold        no        another may have had the lock, and left
-//	as known before           perhaps                    doubtful  the hold goes on, since it excludes others again. This is no
-//	                                                               confirmation: silent nodes may tell until the release, which
-//	                                                               is in doubt too, unless they do
+//	as known before           perhaps                    doubtful  the hold excludes others again and continues, unconfirmed.
+//	                                                               Silent nodes may still reply before the release, which is
+//	                                                               doubtful too otherwise
 //	no                        perhaps                    unknown
 func (t *tally) renewal() decision {
 	others, ours, _ := t.may()
@@ -90,23 +90,23 @@ func (t *tally) renewal() decision {
 	return unknown
 }
 
-// again reports whether another round may succeed after one with an unknown result: with the
-// votes that were granted anew there is a quorum.
+// again reports whether another round may succeed after an unknown result: the votes that were
+// granted again in this round complete a quorum.
 func (t *tally) again() bool { return t.renewal() == unknown && t.enough(t.votes+t.later) }
 
-// release decides a release, by this table. The nodes that never had a vote for the hold
-// are asked only if that can make the result yes.
+// release decides a release by this table. Nodes that never had a vote for the hold get a request
+// only if their replies can make the result yes.
 //
 //	so many nodes that            may                              result   because
-//	the others are no quorum      have a vote left for the hold    unknown  nobody may be able to have the lock yet
+//	the others are no quorum      still have a vote for the hold   unknown  the lock may not be free yet
 //	less than a quorum            have voted for another           yes      the hold has lasted until now
 //	a quorum                      not have voted for it all along  no       another may have had the lock, and left
-//	                              none of these                    unknown  silent nodes, or late votes, would tell
+//	                              none of these                    unknown  it depends on silent nodes, or on late votes
 func (t *tally) release() decision {
 	others, ours, left := t.may()
 	switch alone := !t.enough(others); {
 	case t.open > 0 && (!alone || t.blocks(left)):
-		return wait // hanging nodes do not delay the release of a hold that others have confirmed
+		return wait // nodes that hang do not delay the release of a hold that the others have confirmed
 	case t.blocks(left):
 		return unknown
 	case alone:
@@ -117,13 +117,13 @@ func (t *tally) release() decision {
 	return unknown
 }
 
-// incomplete reports whether the votes that may be left keep others from a quorum.
+// incomplete reports whether the votes that may be left keep other holds from a quorum.
 func (t *tally) incomplete() bool {
 	_, _, left := t.may()
 	return t.blocks(left)
 }
 
-// more reports whether the nodes that were not asked may make an unknown result yes.
+// more reports whether replies of the nodes without a request may turn an unknown result into yes.
 func (t *tally) more() bool {
 	others, _, _ := t.may()
 	asked := t.open

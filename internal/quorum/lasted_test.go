@@ -297,7 +297,7 @@ func TestReleaseTallyBesideAnotherOwner(t *testing.T) {
 			t.Errorf("%v %v %v: %v, want %v", c.size, c.seen, c.others, got, c.want)
 		}
 	}
-	if text := (&tally{size: size{5, 3}, sights: [kinds]int{older: 2, taken: 2, silent: 1}}).tell(); text != "2 of 5 nodes have kept their votes, 2 vote for another, 1 do not tell" {
+	if text := (&tally{size: size{5, 3}, sights: [kinds]int{older: 2, taken: 2, silent: 1}}).summary(); text != "2 of 5 nodes have kept their votes, 2 vote for another, 1 do not reply" {
 		t.Error(text)
 	}
 }

@@ -10,26 +10,25 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// settlePart is the part of the node timeout for which a release waits for the answers to
-// earlier requests.
+// settlePart is the part of the node timeout for which a release waits for the replies to earlier
+// requests.
 const settlePart = 4
 
-// takeBack takes the votes for a hold back from the nodes that have voted or may have, and
-// writes the token, if there is one, to the counters that are behind. It waits a short time for nodes
-// that have not answered earlier requests: a node that does needs no tombstone. On the
-// others a tombstone stops late copies. If a node fails, the watchdogs repeat the release. It returns which
-// nodes are asked.
+// takeBack takes the votes for a hold back from the nodes that have voted or may have voted, and writes
+// the token, if there is one, to the counters that are behind. It waits a short time for the replies to
+// earlier requests: with them, a node needs no tombstone. On the others a tombstone stops late copies.
+// If a node fails, the watchdogs repeat the release. It returns which nodes get a request, and their number.
 func (l *Lock) takeBack(f *fanout, id string, b *ballot) (given []bool, asked int) {
 	given, asked, lease := b.close()
-	// Waiters may have seen enough votes to take them for a hold, even if some were not read here.
+	// To waiters, the votes may have looked like a hold, even if some replies were lost.
 	r := &releases{Lock: l, ballot: b, id: id, tell: l.blocks(asked), lease: lease}
 	r.open.Store(int64(asked))
-	// Without the context of the caller or of the client: the votes are taken back also
-	// when those have ended.
+	// Not with the context of the caller or of the client: the votes are taken back even if these
+	// have ended.
 	return given, f.ask(context.Background(), question{nodes: given, read: readRelease, back: r})
 }
 
-// releases makes the requests of one release. Nodes to which it would send the same share one.
+// releases makes the requests of one release. Nodes that need the same request share one.
 type releases struct {
 	*Lock
 	ballot *ballot
@@ -37,28 +36,28 @@ type releases struct {
 	tell   bool
 	lease  time.Duration
 
-	open atomic.Int64 // nodes that have not answered
+	open atomic.Int64 // nodes that have not replied
 
 	mu   sync.Mutex    // guards the rest: nodes settle in any order
-	last *wire.Request // the one made last,
-	from made          // and from what
+	last *wire.Request // the latest request
+	from made          // what last was made from
 }
 
-// made is what differs between the requests of a release.
+// made has what differs between the requests of a release.
 type made struct {
 	token    int64
 	stray    bool // a copy of a request may come late, so a tombstone is needed
-	tells    bool // the node is to tell how old its vote is
+	tells    bool // the reply must contain the age of the vote
 	announce string
 }
 
-// to is REL to a node that may have voted.
+// to returns the REL for a node that may have voted.
 func (l *releases) to(i int, stray bool) *wire.Request {
 	return l.request(i, made{token: l.ballot.owes(i), stray: stray, tells: stray || !l.ballot.old(i)})
 }
 
-// answered notes the answer of a node. Where there is none, the watchdog of its client goes on, or that of
-// the home.
+// answered records the reply of a node. Without a reply, the watchdog of the node's client repeats the request, or the
+// watchdog of the home.
 func (l *releases) answered(i int, req *wire.Request, err error) {
 	if err == nil {
 		l.open.Add(-1)
@@ -76,7 +75,7 @@ func (l *releases) answered(i int, req *wire.Request, err error) {
 	}
 }
 
-// request is REL.
+// request returns the REL for a node.
 func (l *releases) request(i int, m made) *wire.Request {
 	m.announce = "none"
 	if l.tell {
@@ -99,7 +98,7 @@ func (l *releases) make(m made) *wire.Request {
 	return l.whole(r, m)
 }
 
-// whole has the request say all.
+// whole fills in the long form of a REL.
 func (l *releases) whole(r *wire.Request, m made) *wire.Request {
 	r.Put(3, l.keys[0], l.keys[1], l.keys[2], l.id, l.freed, m.token)
 	r.Args = []any{m.announce}
@@ -109,8 +108,8 @@ func (l *releases) whole(r *wire.Request, m made) *wire.Request {
 	return r
 }
 
-// rest is REL for a node that may have forgotten its vote, and with it the token, which the
-// request did not have; nil: it had.
+// rest returns a REL with the token, for a node that may have forgotten its vote and its counter. It
+// returns nil if the first request had the token.
 func (l *releases) rest(i int, req *wire.Request) *wire.Request {
 	token := l.ballot.owes(i)
 	if keys, _ := req.Words(); len(keys) > 1 || token == 0 {
@@ -119,8 +118,7 @@ func (l *releases) rest(i int, req *wire.Request) *wire.Request {
 	return l.whole(&wire.Request{Script: req.Script, OneEffect: true, FailFast: true}, made{token: token, announce: "publish"})
 }
 
-// Release implements protocol.Protocol. The nodes need not know how often the owner has
-// entered.
+// Release implements protocol.Protocol. The nodes do not store how often the owner has entered.
 func (l *Lock) Release(id string, entries int) protocol.Task {
 	if entries == 0 {
 		return l.Abandon(id, true)
@@ -133,7 +131,7 @@ func (l *Lock) Release(id string, entries int) protocol.Task {
 	})
 }
 
-// Abandon implements protocol.Protocol. The ballot says whether a copy may come late.
+// Abandon implements protocol.Protocol. The ballot knows whether a copy may come late.
 func (l *Lock) Abandon(id string, _ bool) protocol.Task {
 	return l.task(func(ctx context.Context) protocol.Result[protocol.Kept] { return l.abandon(ctx, id) })
 }
@@ -141,7 +139,7 @@ func (l *Lock) Abandon(id string, _ bool) protocol.Task {
 func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.Kept] {
 	b := l.cfg.Ballots.remove(id)
 	if b == nil {
-		return outcome(protocol.Removed) // this was done before: the watchdogs repeat it if necessary
+		return outcome(protocol.Removed) // the votes were taken back before; the watchdogs repeat that if necessary
 	}
 	f := l.fanout().decides()
 	defer f.end()
@@ -156,7 +154,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 			return verdict != wait
 		})
 		if err != nil {
-			return failed[protocol.Kept](err) // the watchdogs repeat it on nodes that did not answer
+			return failed[protocol.Kept](err) // the watchdogs repeat it on nodes that did not reply
 		}
 	}
 	if verdict != yes && !n.tally.incomplete() && l.quarantine != nil {
@@ -167,10 +165,10 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	}
 	switch verdict {
 	case yes:
-		// The process may end when this returns. What was not sent then would keep its vote.
+		// The process may end when this returns, and a request that was not sent would leave its vote.
 		f.linger(ctx, max(l.clock.Now().Sub(began), hurryGrace))
 		done := outcome(protocol.Done)
-		done.Heard = n.heard
+		done.Heard = n.listeners
 		return done
 	case unknown:
 		if n.tally.incomplete() {
@@ -184,15 +182,15 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 // leaving is the release of a hold.
 type leaving struct {
 	*Lock
-	ballot *ballot
-	tally  tally
-	forgot []int // nodes that had voted, and have no vote for any hold
-	heard  int   // how many connections have heard of it on one node
+	ballot    *ballot
+	tally     tally
+	forgot    []int // nodes that had voted, and now have no vote for any hold
+	listeners int   // most connections on one node that got the message of the release
 }
 
 // count counts the reply of a node that may have voted for the hold.
 func (n *leaving) count(r reply) {
-	n.heard = max(n.heard, r.heard)
+	n.listeners = max(n.listeners, r.listeners)
 	switch {
 	case n.overwritten(r.err) && !r.unsure:
 		n.tally.saw(gone)
@@ -214,8 +212,8 @@ func (n *leaving) count(r reply) {
 	}
 }
 
-// quarantined counts nodes that have forgotten their votes, and may not vote since then, as if they had
-// kept them.
+// quarantined counts nodes that have forgotten their votes, and have not been allowed to vote since, as if they had
+// kept their votes.
 func (n *leaving) quarantined(ctx context.Context) decision {
 	held := n.quarantine.kept(ctx, n.forgot)
 	n.tally.sights[gone] -= held
@@ -223,7 +221,7 @@ func (n *leaving) quarantined(ctx context.Context) decision {
 	return n.tally.release()
 }
 
-// askOthers asks the nodes that never had a vote for the hold whether they have voted for another since.
+// askOthers asks the nodes that never voted for the hold whether they have voted for another since.
 func (n *leaving) askOthers(ctx context.Context, f *fanout, id string, given []bool) decision {
 	all, others := &releases{Lock: n.Lock, id: id}, make([]bool, n.n)
 	for i := range others {
@@ -251,8 +249,7 @@ func (n *leaving) askOthers(ctx context.Context, f *fanout, id string, given []b
 	return n.tally.release()
 }
 
-// linger waits for the rest of the replies, for a while, except for those of nodes that are not known
-// to answer.
+// linger waits a bounded time for the rest of the replies, but not for nodes that wait for a PING.
 func (f *fanout) linger(ctx context.Context, within time.Duration) {
 	enough := func() bool {
 		f.mu.Lock()
@@ -268,19 +265,19 @@ func (f *fanout) linger(ctx context.Context, within time.Duration) {
 	_ = f.collect(ctx, func(reply) (over bool) { return enough() })
 }
 
-// nodeTask is a release on one node. The watchdog of the node's client repeats it. It
+// nodeTask is the release on one node, which the watchdog of the node's client repeats. It
 // implements protocol.Task.
 type nodeTask struct {
 	on   *wire.Deployment
 	req  *wire.Request
 	of   *releases
-	done atomic.Bool // the node has answered
+	done atomic.Bool // the node has replied
 }
 
 var _ protocol.Dispensable = (*nodeTask)(nil)
 
-// Dispensable implements protocol.Dispensable. What is left of a vote on too few nodes to keep others from a
-// quorum runs out there, or is lost with the node's data.
+// Dispensable implements protocol.Dispensable. Votes on too few nodes to keep others from a quorum may be left: they
+// run out, or are lost with the node's data.
 func (t *nodeTask) Dispensable() bool {
 	return !t.of.blocks(int(t.of.open.Load())) && t.on.IsDead(t.of.cfg.NodeTimeout)
 }
@@ -317,13 +314,13 @@ func (t *nodeTask) result(a wire.Answer) (got protocol.Result[protocol.Kept]) {
 	return got
 }
 
-// byHome is a release on a node whose client was shut down. The watchdog of the home repeats
+// byHome returns the release on a node whose client was shut down. The watchdog of the home repeats
 // it, over the connections of that client.
 func (l *Lock) byHome(n *nodeTask) protocol.Task {
 	t := l.task(func(ctx context.Context) protocol.Result[protocol.Kept] {
 		got := n.Do(ctx, l.cfg.NodeTimeout)
 		if got.Err != nil {
-			n.on.Failed(got.Err) // nobody else asks that node
+			n.on.Failed(got.Err) // no other request would notice
 		}
 		return got
 	})

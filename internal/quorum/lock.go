@@ -18,37 +18,37 @@ type Node struct {
 	Name string // for errors: "node 1 (addr)"
 	// Listen subscribes to a channel of the node. It may return nil.
 	Listen func(channel string, notify func()) (end func())
-	// Calls counts what a shutdown of the client waits for.
+	// Calls counts the calls that a shutdown of the client waits for.
 	Calls *wire.Tally
-	// CleanUp has the client's watchdog send t from a given time on, until it is answered
+	// CleanUp makes the client's watchdog send t from a given time on, until there is a reply
 	// or until has passed. It returns false if that watchdog has stopped.
 	CleanUp func(t protocol.Task, from, until time.Time) bool
-	// Knowledge is what the client knows of the node, shared by all its locks.
+	// Knowledge has what the client knows about the node. All its locks share it.
 	Knowledge *Knowledge
 }
 
 // Config configures a lock. The client of the first node is the home of the lock: the lock
 // uses its clock, its goroutines and its watchdog.
 type Config struct {
-	Names          *protocol.Names // of the lock
-	Prefix         string          // of its client
+	Names          *protocol.Names // names of the lock's keys
+	Prefix         string          // prefix of the client
 	Quorum         int             // from a majority of the nodes to all
 	NodeTimeout    time.Duration
 	CommandTimeout time.Duration // bounds a task that is sent without a waiting caller
-	LongestPoll    time.Duration // of a waiter
+	LongestPoll    time.Duration // longest pause of a waiter
 	Scripts        protocol.Scripts
-	Seed           uint64 // of jitter
+	Seed           uint64 // seed of jitter
 	NewID          func() protocol.HoldID
-	Ballots        *Ballots // of the home's holds
+	Ballots        *Ballots // ballots of the home's holds
 	// Family is a map key that is equal for locks on the same nodes.
 	Family any
 
 	Quarantine    bool          // nodes that have restarted do not vote for LongestLease
 	LongestLease  time.Duration // with a quarantine: the bound of all leases
 	WatchdogLease time.Duration
-	DriftFactor   float64       // how far clocks drift, as a part of a lease,
-	DriftFloor    time.Duration // and beside that
-	// Validity returns how long a holder relies on a lease, from the sending of its
+	DriftFactor   float64       // how far clocks drift, as a part of a lease
+	DriftFloor    time.Duration // how far they drift in addition to that
+	// Validity returns how long a holder relies on a lease, counted from the sending of its
 	// request, before the margin of the quarantine is subtracted.
 	Validity func(lease time.Duration) time.Duration
 }
@@ -59,23 +59,23 @@ type Lock struct {
 	cfg                      Config
 	nodes                    []*node
 	clock                    seam.Clock
-	record                   string // where a node keeps its vote,
-	counter                  string // the counter of the lock,
-	gone                     string // tombstones, by the id of the hold,
-	channel                  string // and where it announces a release
+	record                   string // key of a node's vote
+	counter                  string // key of the lock's counter
+	gone                     string // prefix of the keys of tombstones; the id of the hold follows
+	channel                  string // channel on which a node announces a release
 	highest, admitted, since string // see keyHighest
-	keys                     [3]any // record, counter and highest, boxed once,
-	freed                    any    // and so the channel
+	keys                     [3]any // record, counter and highest as arguments, allocated once
+	freed                    any    // channel as an argument
 
-	quarantine *quarantine  // nil: none
-	pace       atomic.Int64 // how long a quorum took to answer the last try, ns
+	quarantine *quarantine  // nil without WithRestartQuarantine
+	pace       atomic.Int64 // how long a quorum took to reply to the last try, ns
 }
 
 var _ protocol.Reentrant = (*Lock)(nil)
 
 const (
-	// keyHighest is a node's highest counter of all locks with a prefix. keyAdmitted says which of its
-	// processes may vote for them, and keySince since when another may not. All have the prefix.
+	// keyHighest is a node's highest counter of all locks with a prefix. keyAdmitted is the process of the node
+	// that may vote for them. keySince is since when another process may not. All three begin with the prefix.
 	keyHighest  = "rlock:red:highest"
 	keyAdmitted = "rlock:red:admitted"
 	keySince    = "rlock:red:since"
@@ -109,7 +109,7 @@ func New(nodes []Node, cfg Config) (*Lock, error) {
 	return l, nil
 }
 
-// home is the node of the client that the lock belongs to.
+// home returns the node whose client the lock belongs to.
 func (l *Lock) home() *node { return l.nodes[0] }
 
 // background runs fn in a goroutine that the shutdown of the home waits for.
@@ -157,8 +157,8 @@ func (l *Lock) NewID() protocol.HoldID { return l.cfg.NewID() }
 // another quorum.
 func (l *Lock) View() any { return l }
 
-// Ready implements protocol.Protocol. It does nothing: each node is asked separately how to
-// publish, because the home may be unreachable.
+// Ready implements protocol.Protocol. It does nothing: fanout finds out for each node how to publish,
+// because the home may be unreachable.
 func (l *Lock) Ready(context.Context) error { return nil }
 
 // Prepare implements protocol.Protocol.
@@ -189,8 +189,8 @@ func (l *Lock) listen(channel string, notify func()) (end func()) {
 // Kind implements protocol.Protocol.
 func (l *Lock) Kind() *protocol.Kind { return protocol.KindNamed("red") }
 
-// Hesitation implements protocol.Hesitant. It spreads those that hear of a release over time if they
-// have met, so that they do not split the votes, and that not always the same one is the first.
+// Hesitation implements protocol.Hesitant. After clashes, or in a crowd, it spreads the waiters that get the message
+// of a release over time, so that they do not split the votes and take turns in being the first.
 func (l *Lock) Hesitation(clashes int, crowd bool) time.Duration {
 	if clashes == 0 && !crowd {
 		return 0
@@ -215,7 +215,7 @@ func (l *Lock) LongestLease() time.Duration {
 	return l.cfg.LongestLease
 }
 
-// request is a question to a quorum. It implements protocol.Request.
+// request is a request to a quorum. It implements protocol.Request.
 type request[T any] struct {
 	do func(ctx context.Context) protocol.Result[T] // ends with ctx
 }
@@ -229,7 +229,7 @@ func (r request[T]) Do(ctx context.Context, budget time.Duration) protocol.Resul
 	defer cancel()
 	got := r.do(within)
 	if got.Err != nil && ctx.Err() == nil && within.Err() != nil && !errors.Is(got.Err, ErrNoQuorum) {
-		// Our own time limit must not look like the end of the caller's context.
+		// The end of the budget is not the end of the caller's context.
 		got.Err = wire.NoAnswer(budget, got.Err)
 	}
 	got.OfQuorum = true
@@ -244,8 +244,8 @@ func outcome[T any](o T) protocol.Result[T] {
 	return protocol.Result[T]{Outcome: o, OfQuorum: true}
 }
 
-// lostTo returns how a hold has ended, after a round or a release with the result no in which so many
-// nodes had voted for others.
+// lostTo returns how a hold has ended if a round or a release has the result no, and so many nodes have
+// voted for others.
 func lostTo(taken int) protocol.Kept {
 	if taken > 0 {
 		return protocol.TakenOver
@@ -258,9 +258,9 @@ func lostTo(taken int) protocol.Kept {
 type task struct {
 	request[protocol.Kept]
 	l *Lock
-	// send, unless nil, is what Send does.
+	// send replaces Send unless nil.
 	send func(d protocol.Dispatch)
-	node *nodeTask // that the home sends; nil: none
+	node *nodeTask // release that the home sends for a node's client; usually nil
 }
 
 func (l *Lock) task(do func(ctx context.Context) protocol.Result[protocol.Kept]) *task {

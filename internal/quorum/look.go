@@ -8,15 +8,15 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Inspect implements protocol.Protocol. It asks the nodes for whom they have voted.
+// Inspect implements protocol.Protocol. It asks the nodes for which hold they have voted.
 func (l *Lock) Inspect() protocol.Request[protocol.State] {
-	return request[protocol.State]{l.look}
+	return request[protocol.State]{l.inspect}
 }
 
-// Probe implements protocol.Protocol. It uses Inspect, which has one holder at most.
+// Probe implements protocol.Protocol. It uses Inspect, which returns at most one holder.
 func (l *Lock) Probe(id string) protocol.Request[protocol.Probed] {
 	return request[protocol.Probed]{func(ctx context.Context) protocol.Result[protocol.Probed] {
-		s := l.look(ctx)
+		s := l.inspect(ctx)
 		if s.Err != nil {
 			return failed[protocol.Probed](s.Err)
 		}
@@ -31,7 +31,7 @@ func (l *Lock) Probe(id string) protocol.Request[protocol.Probed] {
 	}}
 }
 
-func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
+func (l *Lock) inspect(ctx context.Context) protocol.Result[protocol.State] {
 	f := l.fanout().decides()
 	defer f.end()
 	t := tally{size: l.size}
@@ -78,7 +78,7 @@ func (l *Lock) look(ctx context.Context) protocol.Result[protocol.State] {
 	})
 }
 
-// ForceUnlock implements protocol.Protocol. Without an id it asks each node for that of the hold that has its
+// ForceUnlock implements protocol.Protocol. Without an id it first asks each node for the id of the hold that has its
 // vote: a newer hold keeps the vote.
 func (l *Lock) ForceUnlock(holdID string) protocol.Request[bool] {
 	return request[bool]{func(ctx context.Context) protocol.Result[bool] {
@@ -119,7 +119,8 @@ func (l *Lock) ForceUnlock(holdID string) protocol.Request[bool] {
 	}}
 }
 
-// force asks nodes to take their votes back from the holds with these ids; of an empty one, which hold has the vote.
+// force asks nodes to take their votes back from the holds with these ids. A node with an empty id is asked which hold
+// has its vote.
 func (l *Lock) force(ctx context.Context, nodes []bool, ids []string, count func(reply)) {
 	f := l.fanout()
 	defer f.end()

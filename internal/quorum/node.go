@@ -12,10 +12,10 @@ import (
 // node is one master as a lock uses it.
 type node struct {
 	Node
-	took atomic.Int64 // how long its last answer took, or the wait for one, ns
+	took atomic.Int64 // how long its last reply took, or the wait for one, ns
 }
 
-// foremost returns the first node that is known to answer, and as fast as the others; or -1.
+// foremost returns the first node that is known to reply as fast as the others, or -1.
 func (l *Lock) foremost() int {
 	late := l.patience()
 	for i, n := range l.nodes {
@@ -26,56 +26,55 @@ func (l *Lock) foremost() int {
 	return -1
 }
 
-// patience is how long to wait for a single node before the others are asked: a multiple of
-// what a quorum takes.
+// patience returns how long to wait for a single node before the others are asked: a multiple of the
+// time that a quorum takes.
 func (l *Lock) patience() time.Duration {
 	return max(8*time.Duration(l.pace.Load()), 5*time.Millisecond)
 }
 
-// promptFloor is what a busy process or server may take now and then. That a node loses its data
-// and another hold comes and goes in that time is not to be expected.
+// promptFloor is how long a busy process or server may take now and then. In that time no node loses
+// its data while another hold comes and goes.
 const promptFloor = 100 * time.Millisecond
 
-// prompt is how much later than those of the quorum the answer of a node may come that usually
-// takes so long: a distant node must not look like a late request.
+// prompt returns how much later than the replies of the quorum the reply of a node may come, if it
+// usually takes so long: a distant node must not count as a late request.
 func (l *Lock) prompt(usual time.Duration) time.Duration {
 	return max(2*usual, 2*time.Duration(l.pace.Load()), promptFloor)
 }
 
-// reply is the reply of a node, read once. It has the fields for all kinds of requests;
-// fields that do not apply are zero.
+// reply is the reply of a node to any kind of request. Fields that do not apply are zero.
 type reply struct {
-	node   int
-	err    error // why there is no usable reply
-	unsure bool  // another copy of the request may have done more than the reply says
-	heard  int   // how many connections listened to what was published
-	says   says
-	usual  time.Duration // how long the answer before this one took
+	node      int
+	err       error // why there is no usable reply
+	unsure    bool  // another copy of the request may have done more than the reply says
+	listeners int   // how many connections got what was published
+	says      says
+	usual     time.Duration // how long the node's previous reply took
 
-	stamp string        // granted, continuous, fresh: of the vote; released: if the node was to tell
-	count int64         // granted: the new value of the counter
-	age   time.Duration // with the stamp, except granted: how long the vote has lasted
-	id    string        // busy, votedFor, released by force: whose vote it is, or was
+	stamp string        // granted, continuous, fresh: stamp of the vote; released: the same, if asked for
+	count int64         // granted: new value of the counter
+	age   time.Duration // continuous, fresh, and released with a stamp: how long the vote has lasted
+	id    string        // busy, votedFor, released by force: the hold that has or had the vote
 	rest  time.Duration // busy, votedFor: how long that vote lasts
-	token int64         // votedFor: of the hold; 0: it is not (yet) a hold
-	seen  seen          // granted, continuous, fresh: what that shows of the node
-	about *about        // the answer of a node that was asked about itself
+	token int64         // votedFor: token of the hold; 0 if it is not a hold yet
+	seen  seen          // granted, continuous, fresh: what the reply proves about the node
+	about *about        // what a node reports about itself
 }
 
-// says is the meaning of a reply. The zero value: the node has no vote for the hold.
+// says is the meaning of a reply. Zero means that the node has no vote for the hold.
 type says int
 
 const (
-	nothing    says = iota // there was no vote, or the node was not asked
-	granted                // ACQ: it votes for the hold, by this copy or an earlier one
+	nothing    says = iota // there was no vote, or the node got no request
+	granted                // ACQ: the node votes for the hold, by this copy or an earlier one
 	busy                   // another hold has the vote
 	abandoned              // the hold was abandoned
 	continuous             // RENEW: the vote has lasted since the grant with the known stamp
-	fresh                  // RENEW: the vote was granted anew, or its stamp was not known
+	fresh                  // RENEW: the vote was granted again, or its stamp was not known
 	written                // RAISE: the counter is at least the token
-	released               // the vote was for the hold, and is taken back
-	unmoved                // there was none, and the counter has not passed the token
-	votedFor               // a look: the node votes for a hold
+	released               // REL: the vote was for the hold, and is taken back
+	unmoved                // REL: there was no vote, and the counter has not passed the token
+	votedFor               // inspect: the node votes for a hold
 )
 
 // isVote reports whether the node votes for the hold that asked.

@@ -11,9 +11,9 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// quarantine keeps a node from voting after it has restarted or lost its data, until no hold
-// can be valid that it voted for before; and while its clock differs from the median of all.
-// It identifies nodes by their processes, not by addresses. nil: there is none.
+// quarantine keeps a node from voting after it has restarted or lost its data, until no hold that it
+// voted for before can be valid, and while its clock differs from the median of all. It identifies
+// nodes by their processes, not by addresses. It may be nil: then every node may vote.
 type quarantine struct {
 	*Lock
 	skew, flight time.Duration
@@ -35,8 +35,8 @@ func newQuarantine(l *Lock) (*quarantine, error) {
 // skew, and a late request may run within the flight time.
 func (q *quarantine) margin() time.Duration { return 2*q.skew + q.flight }
 
-// guard makes a node refuse a request if the node may not vote, if its clock is off, or if
-// the request is a late copy. It returns an error if it is known that the node would refuse.
+// guard makes a node refuse the request if the node may not vote, if its clock is off, or if the
+// request is a late copy. It returns an error if the node is known to refuse.
 func (q *quarantine) guard(i int, voting bool, req *wire.Request) (*wire.Request, error) {
 	if q == nil {
 		return req, nil
@@ -53,17 +53,17 @@ func (q *quarantine) guard(i int, voting bool, req *wire.Request) (*wire.Request
 	return req, nil
 }
 
-// mayVote returns nil if a node may be asked for its vote, as far as is known.
+// mayVote returns nil unless a node is known not to be allowed to vote.
 func (q *quarantine) mayVote(i int) error {
 	n := q.nodes[i]
 	switch v := n.Knowledge.get(); {
 	case v.evicts != "":
 		return v.unfit()
 	case v.epoch == "":
-		// Its reply would not say which process it comes from: perhaps from another node
-		// that has already voted.
+		// Its reply would not contain its process, which may be that of another node that has
+		// already voted.
 		if !n.Wire.IsLost(q.cfg.NodeTimeout) {
-			q.lookSoon()
+			q.refreshSoon()
 		}
 		return errUnknown
 	}
@@ -76,7 +76,7 @@ func (q *quarantine) distinct() error {
 	for _, n := range q.nodes {
 		run, _, _ := strings.Cut(n.Knowledge.get().epoch, "/")
 		if other := seen[run]; run != "" && other != nil {
-			q.lookSoon() // an address may have moved since
+			q.refreshSoon() // an address may have moved since
 			return argErr("%s and %s are one server, with run_id %s: a node has one vote", other.Name, n.Name, run)
 		}
 		seen[run] = n
@@ -84,8 +84,8 @@ func (q *quarantine) distinct() error {
 	return nil
 }
 
-// refused returns the error of a node that refuses to vote, nil if it does not. It starts a
-// look at the nodes, which may admit the node.
+// refused returns the error of a node that refuses to vote, or nil. It starts a refresh, which may
+// admit the node.
 func (q *quarantine) refused(i int, val any) error {
 	list, _ := val.([]any)
 	if len(list) == 0 {
@@ -97,23 +97,23 @@ func (q *quarantine) refused(i int, val any) error {
 		known := q.nodes[i].Knowledge
 		now := q.clock.Now()
 		known.mu.Lock()
-		known.view.met(epoch, now)
+		known.view.noteEpoch(epoch, now)
 		v := known.view
 		known.mu.Unlock()
 		left := q.left(v, now)
 		if left == 0 {
-			q.lookSoon()
+			q.refreshSoon()
 		}
 		return protocol.InQuarantine{Left: left}
 	case list[0] == int64(-4):
-		q.lookSoon()
+		q.refreshSoon()
 		return errClockOff
 	}
 	return nil
 }
 
-// leases returns the longest known lease of any RedLock with a quarantine on these nodes. A
-// quorum of them knows it before the first vote.
+// leases returns the longest known lease of any RedLock with a quarantine on these nodes. A quorum of
+// the nodes stores it before the first vote.
 func (q *quarantine) leases() time.Duration {
 	longest := q.cfg.LongestLease
 	for _, n := range q.nodes {
@@ -122,16 +122,16 @@ func (q *quarantine) leases() time.Duration {
 	return longest
 }
 
-// left returns how long a process is still in quarantine. After that no hold that its
-// predecessor voted for is valid, by any client's clock (model: NO_WAIT).
+// left returns how long a process is still in quarantine. After that, no hold that its predecessor
+// voted for is valid by any client's clock (model: NO_WAIT).
 func (q *quarantine) left(v view, now time.Time) time.Duration {
 	longest := q.leases()
 	wait := longest + time.Duration(float64(longest)*q.cfg.DriftFactor) + q.cfg.DriftFloor + q.flight
 	return max(v.since.Add(wait).Sub(now), 0)
 }
 
-// rest returns how long it takes until enough of the nodes that refused are out of
-// quarantine; 0 if the failure has other reasons.
+// rest returns the time until enough of the nodes that refused are out of quarantine; 0 if the failure
+// has other reasons.
 func (q *quarantine) rest(failed failures) time.Duration {
 	var waits []time.Duration
 	for _, err := range failed {
@@ -147,39 +147,38 @@ func (q *quarantine) rest(failed failures) time.Duration {
 	return max(waits[need-1], 10*time.Millisecond)
 }
 
-// ready makes sure that the nodes' clocks are known, and that the nodes know the longest
-// lease. It is called before the nodes are asked for votes.
+// ready makes sure that the client knows the nodes' clocks, and that the nodes know the longest lease.
+// It is called before each request for votes.
 func (q *quarantine) ready(ctx context.Context) error {
 	if q == nil {
 		return nil
 	}
 	switch age := q.age(); {
-	case age < lookAgain:
-	case age < 2*lookAgain:
-		q.lookSoon()
+	case age < refreshAfter:
+	case age < 2*refreshAfter:
+		q.refreshSoon()
 	default:
-		if agreed, err := q.lookNow(ctx); err != nil || agreed {
+		if agreed, err := q.refreshNow(ctx); err != nil || agreed {
 			return err
 		}
 	}
 	return q.agree()
 }
 
-// lookNow looks at the nodes while the caller waits. A quorum is enough: hanging nodes delay
-// it only if they are needed to tell whose clock is right. It reports whether the nodes that
-// have answered agree.
-func (q *quarantine) lookNow(ctx context.Context) (agreed bool, err error) {
+// refreshNow calls refresh while the caller waits. A quorum of replies is enough: nodes that hang delay
+// it only if their clocks are needed to find out which clock is right. It reports whether the nodes
+// that have replied agree.
+func (q *quarantine) refreshNow(ctx context.Context) (agreed bool, err error) {
 	enough, done := make(chan struct{}), make(chan struct{})
 	var failed error // once done is closed
 	began := time.Now()
 	q.background(func() {
 		defer close(done)
-		failed = q.look(q.home().Wire.Context(), enough)
+		failed = q.refresh(q.home().Wire.Context(), enough)
 	})
 	select {
 	case <-enough:
-		// A node of which nothing is known may not vote. It gets about as much time again
-		// to answer.
+		// A node without a known epoch may not vote. It gets about as much time again to reply.
 		rest := time.NewTimer(time.Since(began))
 		select {
 		case <-done:
@@ -202,29 +201,29 @@ func (q *quarantine) lookNow(ctx context.Context) (agreed bool, err error) {
 	}
 }
 
-// lookKey identifies equal looks: the nodes, the quorum, and the longest lease.
-type lookKey struct {
+// refreshKey identifies equal refreshes: the nodes, the quorum, and the longest lease.
+type refreshKey struct {
 	family  any
 	quorum  int
 	longest time.Duration
 }
 
-// whenReady calls fn with the result of ready: at once if that need not wait. Callers with
-// equal looks share one.
+// whenReady calls fn with the result of ready, immediately if that need not wait. Callers with equal
+// refreshes share one.
 func (q *quarantine) whenReady(fn func(error)) {
 	switch {
 	case q == nil:
 		fn(nil)
 		return
-	case q.age() < 2*lookAgain:
+	case q.age() < 2*refreshAfter:
 		fn(q.ready(q.home().Wire.Context()))
 		return
 	}
-	what, home := lookKey{q.cfg.Family, q.q, q.cfg.LongestLease}, q.home().Knowledge
+	what, home := refreshKey{q.cfg.Family, q.q, q.cfg.LongestLease}, q.home().Knowledge
 	home.mu.Lock()
 	defer home.mu.Unlock()
 	if home.waiting == nil {
-		home.waiting = map[lookKey][]func(error){}
+		home.waiting = map[refreshKey][]func(error){}
 	}
 	home.waiting[what] = append(home.waiting[what], fn)
 	if len(home.waiting[what]) > 1 {

@@ -230,16 +230,16 @@ func TestClocksAreKnownAsWellAsTheBestLook(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	var v view
-	v.told(time.Hour, now.Add(-10*time.Millisecond), now) // it took 10 ms
+	v.noteClock(time.Hour, now.Add(-10*time.Millisecond), now) // it took 10 ms
 	if v.fuzz != 5*time.Millisecond {
 		t.Errorf("fuzz %v", v.fuzz)
 	}
-	v.told(time.Hour+100*time.Millisecond, now.Add(99*time.Millisecond), now.Add(100*time.Millisecond))
+	v.noteClock(time.Hour+100*time.Millisecond, now.Add(99*time.Millisecond), now.Add(100*time.Millisecond))
 	if v.fuzz > time.Millisecond/2 {
 		t.Errorf("fuzz %v after a quick look", v.fuzz)
 	}
 	before := v.fuzz
-	v.told(time.Hour+200*time.Millisecond, now.Add(150*time.Millisecond), now.Add(200*time.Millisecond))
+	v.noteClock(time.Hour+200*time.Millisecond, now.Add(150*time.Millisecond), now.Add(200*time.Millisecond))
 	if v.fuzz > before+time.Millisecond/4 {
 		t.Errorf("fuzz %v after a slow look, and %v before", v.fuzz, before)
 	}
@@ -247,7 +247,7 @@ func TestClocksAreKnownAsWellAsTheBestLook(t *testing.T) {
 	if late-early < 2*10*time.Second/clockDrift {
 		t.Errorf("clocks part, but this one is known within %v", late-early)
 	}
-	v.told(2*time.Hour, now.Add(300*time.Millisecond), now.Add(302*time.Millisecond))
+	v.noteClock(2*time.Hour, now.Add(300*time.Millisecond), now.Add(302*time.Millisecond))
 	if e, l := v.times(now.Add(302 * time.Millisecond)); e > 2*time.Hour+2*time.Millisecond || l < 2*time.Hour {
 		t.Errorf("the clock was set, and is taken to be between %v and %v", e, l)
 	}
@@ -261,7 +261,7 @@ func TestWindowIsThatOfTheMedian(t *testing.T) {
 	q := &quarantine{Lock: l, skew: 50 * time.Millisecond, flight: 100 * time.Millisecond}
 	for _, off := range []time.Duration{0, 10 * time.Millisecond, time.Hour} {
 		n := &node{Node: Node{Knowledge: &Knowledge{}}}
-		n.Knowledge.view = view{heard: now, clock: time.Minute + off}
+		n.Knowledge.view = view{clockAt: now, clock: time.Minute + off}
 		l.nodes = append(l.nodes, n)
 	}
 	median := (time.Minute + 10*time.Millisecond).Microseconds()

@@ -7,9 +7,9 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// revocation implements protocol.Revocation. A request is written to a quorum of the nodes at
-// least, and the holder asks nodes until one of them has it, or a quorum cannot have it: two
-// quorums have a node in common. Messages of any node tell the holder to ask.
+// revocation implements protocol.Revocation. A request to release is written to at least a quorum of the
+// nodes, and the holder asks nodes until one of them has it, or no quorum can have it: two quorums have a
+// node in common. A message of any node makes the holder ask.
 type revocation struct{ l *Lock }
 
 // Revocation implements protocol.Revocable.
@@ -67,7 +67,7 @@ func (r revocation) Asked(id string) protocol.Task {
 	})
 }
 
-// poll asks all nodes, and counts which of them have a request, until that decides.
+// poll asks all nodes, and counts which of them have a request to release, until decides returns true.
 func (l *Lock) poll(ctx context.Context, request func(i int) *wire.Request, decides func(*tally) bool) (t tally, err error) {
 	f := l.fanout()
 	defer f.end()

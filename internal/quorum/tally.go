@@ -5,41 +5,41 @@ import (
 	"time"
 )
 
-// The tallies count the replies of nodes and decide. They do no I/O, have no mutexes and no
-// clock: everything that a decision depends on is in this file, and in lasted.go.
+// The tallies count the replies of nodes and decide. They do no I/O and have no mutex and no
+// clock: everything that a decision depends on is in this file and in lasted.go.
 
-// size is how many nodes a lock has, and how many votes are a quorum of them. That is more
-// than half, so any two quorums have a node in common.
+// size is the number of nodes of a lock, and of votes that are a quorum: more than half, so any two
+// quorums have a node in common.
 type size struct{ n, q int }
 
 // enough reports whether so many votes are a quorum.
 func (s size) enough(votes int) bool { return votes >= s.q }
 
-// blocks reports whether, without that many nodes, the others are no quorum. Then every
-// quorum has one of those nodes.
+// blocks reports whether the other nodes are no quorum without so many nodes. Then every quorum
+// contains one of them.
 func (s size) blocks(nodes int) bool { return nodes > s.n-s.q }
 
 // decision is the result of a tally.
 type decision int
 
 const (
-	wait     decision = iota // for more replies
+	wait     decision = iota // wait for more replies
 	raise                    // write the token back to the nodes that are behind
-	yes                      // a quorum has granted, renewed, or had the votes
-	no                       // it has not, and will not
-	unknown                  // replies that were not read could make it yes
+	yes                      // a quorum has granted, has renewed, or had the votes
+	no                       // no quorum has, or can
+	unknown                  // missing replies could make it yes
 	doubtful                 // a quorum has renewed, but another hold may have had one before
 )
 
-type failures map[int]error // the nodes that gave no usable answer, and why
+type failures map[int]error // the nodes without a usable reply, and why
 
 // tally counts the replies to one question.
 type tally struct {
 	size
-	sights  [kinds]int // the nodes that have replied, by what was seen of them
+	sights  [kinds]int // how many nodes have replied, by what their replies prove
 	open    int        // replies to come
-	votes   int        // that count
-	later   int        // that count from the next round on
+	votes   int        // votes that count
+	later   int        // votes that count from the next round on
 	holders map[string]candidate
 	failed  failures
 }
@@ -47,23 +47,23 @@ type tally struct {
 // candidate is a hold for which nodes have voted.
 type candidate struct {
 	votes int
-	rests []time.Duration // how long they last
+	rests []time.Duration // how long each vote still lasts
 	token int64           // the highest
 }
 
-// saw notes what a reply shows of a node.
+// saw counts a reply by what it proves about its node.
 func (t *tally) saw(what seen) {
 	t.open--
 	t.sights[what]++
 }
 
-// fail notes the same of a reply that is of no use.
+// fail is saw for a reply that is no vote, with the reason.
 func (t *tally) fail(node int, what seen, why error) {
 	t.saw(what)
 	t.misses(node, why)
 }
 
-// misses notes why a node is not among those that have voted.
+// misses records why a node has not voted.
 func (t *tally) misses(node int, why error) {
 	if t.failed == nil {
 		t.failed = failures{}
@@ -71,7 +71,7 @@ func (t *tally) misses(node int, why error) {
 	t.failed[node] = why
 }
 
-// votedFor notes a vote for a hold.
+// votedFor counts a vote for a hold.
 func (t *tally) votedFor(id string, rest time.Duration, token int64) {
 	if t.holders == nil {
 		t.holders = map[string]candidate{}
@@ -80,7 +80,7 @@ func (t *tally) votedFor(id string, rest time.Duration, token int64) {
 	t.holders[id] = candidate{h.votes + 1, append(h.rests, rest), max(h.token, token)}
 }
 
-// most returns the hold for which most of the votes are, and how many these are.
+// most returns the hold with most of the votes, and their number.
 func (t *tally) most() (holder string, most int) {
 	for id, h := range t.holders {
 		if h.votes > most || h.votes == most && id < holder {
@@ -90,9 +90,9 @@ func (t *tally) most() (holder string, most int) {
 	return holder, most
 }
 
-// held reports whether a hold has a quorum of votes: yes as soon as there is one, no as soon as there
-// cannot be one. If votes that were not read could make a quorum, the result is unknown, which is never
-// reported as free.
+// held decides whether any hold has a quorum of votes: yes as soon as there is one, no as soon as there
+// cannot be one. If missing replies could complete a quorum, the result is unknown, which callers never
+// report as free.
 func (t *tally) held() decision {
 	switch _, most := t.most(); {
 	case t.enough(most):
@@ -116,31 +116,31 @@ func (t *tally) holder() (id string, h candidate, rest time.Duration) {
 // grantTally counts the votes of one try to acquire.
 type grantTally struct {
 	tally
-	token  int64   // of the hold, once there are enough votes; it may still grow
+	token  int64   // token of the hold, once there are enough votes; it may still grow
 	got    []grant // by node
 	raises int     // outstanding replies to writes of the token (RAISE)
-	hurry  bool    // do not wait for silent nodes any more, if a rival has votes
+	hurry  bool    // if a rival has votes, do not wait for silent nodes any more
 }
 
 // grant is one node's vote.
 type grant struct {
-	stamp string // of the grant that was read; "": none, or it does not count any more
-	count int64  // the value of the node's counter after the grant
-	level int64  // the highest known value of the counter, after the grant or a RAISE
-	open  bool   // asked for its vote, no reply yet
+	stamp string // stamp of the grant; empty if there is none, or if it does not count any more
+	count int64  // value of the node's counter after the grant
+	level int64  // highest known value of the counter, after the grant or a RAISE
+	open  bool   // the request is under way
 }
 
 func newGrantTally(s size) grantTally {
 	return grantTally{tally: tally{size: s}, got: make([]grant, s.n)}
 }
 
-// asks notes that a node is asked for its vote (ACQ).
+// asks records that a node gets a request for its vote (ACQ).
 func (t *grantTally) asks(node int) {
 	t.got[node].open = true
 	t.open++
 }
 
-// count counts a reply to an ACQ, or to a RAISE if that was answered before.
+// count counts a reply to an ACQ, or to a RAISE if the node has already replied to the ACQ.
 func (t *grantTally) count(r reply) {
 	g := &t.got[r.node]
 	isRaise := !g.open
@@ -150,8 +150,8 @@ func (t *grantTally) count(r reply) {
 		t.raises--
 		g.level = max(g.level, t.token) // which does not grow meanwhile
 	case isRaise:
-		// It was refused, or may have been. The vote does not count any more: a new grant, to a late copy
-		// of the acquire, has another stamp (model: NO_STAMP).
+		// The node has refused the RAISE, or may have. Its vote does not count any more: a new grant, to a
+		// late copy of the acquire, has another stamp (model: NO_STAMP).
 		t.raises--
 		g.stamp = ""
 		if r.err != nil {
@@ -171,8 +171,8 @@ func (t *grantTally) count(r reply) {
 	}
 }
 
-// heard returns how many nodes have answered.
-func (t *grantTally) heard() int { return t.sights[older] + t.sights[taken] + t.sights[none] }
+// replied returns how many nodes have replied.
+func (t *grantTally) replied() int { return t.sights[older] + t.sights[taken] + t.sights[none] }
 
 // read returns how many grants were read and count.
 func (t *grantTally) read() (n int) {
@@ -184,9 +184,8 @@ func (t *grantTally) read() (n int) {
 	return n
 }
 
-// counted returns how many nodes are at the token (model: isCounted). A vote with a higher
-// count is not one of them: another hold may have had the token on that node before (model:
-// COUNT_PAST).
+// counted returns how many nodes are at the token (model: isCounted). A vote with a higher count
+// does not count: another hold may have had the token on that node before (model: COUNT_PAST).
 func (t *grantTally) counted() (n int) {
 	for _, g := range t.got {
 		if t.token > 0 && g.stamp != "" && g.count <= t.token && g.level >= t.token {
@@ -202,15 +201,14 @@ func (t *grantTally) behind(node int) bool {
 	return g.stamp != "" && g.level < t.token
 }
 
-// next decides by the replies so far. yes: the client has the hold with the token. no: it
-// cannot get it. raise: write the token to the nodes that are behind. wait: neither yet.
+// next decides by the replies so far. yes: the client has the hold, with the token. no: it cannot get
+// the hold. raise: the token has to be written to the nodes that are behind. wait: more replies decide.
 //
-// The token is the highest count of the grants that were read. The hold exists only when a
-// quorum of the nodes of these grants is at the token (model: decide, writeBack, report).
-// Any two holds have such a node in common. There each of them had the vote without a break
-// from its grant until its token was written, as the stamp shows. So one had the vote
-// entirely before the other, and the later grant counted past the token of the earlier
-// hold.
+// The token is the highest count of the grants. The hold exists only when a quorum of the nodes that
+// granted their votes is at the token (model: decide, writeBack, report). Any two holds have such a
+// node in common. On that node each hold had the vote without a break from its grant until its token
+// was written, as the stamp proves. So one of them had the vote entirely before the other, and the
+// later grant counted past the token of the earlier hold.
 func (t *grantTally) next() decision {
 	read := t.read()
 	switch {
@@ -221,8 +219,8 @@ func (t *grantTally) next() decision {
 	case !t.enough(read) || t.raises > 0:
 		return wait
 	}
-	// There are enough votes for the first time; or some do not count any more, and later
-	// ones have higher counts.
+	// There are enough votes for the first time, or some votes do not count any more and later ones
+	// have higher counts.
 	for _, g := range t.got {
 		if g.stamp != "" {
 			t.token = max(t.token, g.level)
@@ -234,19 +232,19 @@ func (t *grantTally) next() decision {
 	return raise
 }
 
-// isHeld reports whether another hold was seen: it has a quorum, unless nodes that did not answer have
-// voted for others, and keeps all others from one, with nodes that could not vote.
+// isHeld reports whether another hold exists, as far as the replies show: it has a quorum, unless silent nodes
+// have voted for others, and together with the nodes that could not vote it keeps all others from one.
 func (t *grantTally) isHeld() bool {
 	_, most := t.most()
-	return t.blocks(most+len(t.failed)) && t.enough(most+t.n-t.heard())
+	return t.blocks(most+len(t.failed)) && t.enough(most+t.n-t.replied())
 }
 
-// met reports whether a quorum has answered, and some of it with a vote for another.
-func (t *grantTally) met() bool { return t.enough(t.heard()) && len(t.holders) > 0 }
+// met reports whether a quorum has replied, and some of its nodes with a vote for another.
+func (t *grantTally) met() bool { return t.enough(t.replied()) && len(t.holders) > 0 }
 
-// rest returns how long, as far as is known, another hold has a quorum, or so many votes that
-// no other can have one, and its id. It is 0 if votes were split: the clients that split
-// them take them back.
+// rest returns for how long another hold is known to have a quorum, or so many votes that no other
+// can have one, and the id of that hold. It returns 0 if the votes were split: the clients that
+// split them take them back.
 func (t *grantTally) rest() (rest time.Duration, holder string) {
 	holder, most := t.most()
 	if !t.blocks(most) {

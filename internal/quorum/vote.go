@@ -1,32 +1,44 @@
 // Package quorum is the protocol of a RedLock: a lock on a majority of independent masters
-// (nodes). It sends each request to all nodes at once and counts their votes. It implements
-// the interface of package protocol, and like that package it knows holds by their ids only,
-// and no owners, leases as a caller sees them, or waiters.
+// (nodes). It sends each request to all nodes in parallel and counts their votes. It implements
+// the interfaces of package protocol. Like that package it identifies holds by their ids, and does
+// not know owners, waiters, or the leases that callers get.
 //
-// The words are those of the models, model/redlock.pml and model/lasted.pml. A node grants its
-// vote to a hold (ACQ). The stamp of the grant is unique, and has the new value of the lock's
-// counter on that node. The token of the hold is the highest such count of a quorum. It is
-// written back (RAISE) to the nodes that are behind. A renewal (RENEW) finds a vote CONTINUOUS,
-// or grants it anew, FRESH. A release (REL) takes votes back. It leaves a tombstone where a late
-// copy of a request could otherwise make a node vote again.
+// # Words
 //
-// A hold is confirmed when its votes were granted, and later up to the latest time until which its
-// renewals show that no other hold can have had a quorum (ballot.confirm). So it matters whether a
-// vote was granted before the last confirmation or after it:
+// They are the words of the models, model/redlock.pml and model/lasted.pml. A node grants its
+// vote to a hold (ACQ). Each grant has a unique stamp, which contains the new value of the lock's
+// counter on that node. The token of the hold is the highest such value in a quorum. The client
+// writes the token back (RAISE) to the nodes that are behind. A renewal (RENEW) finds a vote in
+// place (CONTINUOUS) or grants it again (FRESH). A release (REL) takes votes back. It leaves a
+// tombstone if a late copy of a request could make the node vote again.
+//
+// # States of a vote
+//
+// A hold is confirmed when its votes are granted. Each renewal confirms it up to the latest time for
+// which the replies prove that no other hold can have had a quorum (ballot.confirm). What a vote
+// proves depends on whether it was granted before the last confirmation or after it:
 //
 //	none   there is no vote, or the client does not know when it was granted
 //	older  granted before the confirmation
-//	sole   granted after it, but the node voted for no other hold before: see ballot.sole
+//	sole   granted after it, but the node voted for no other hold in between (ballot.sole)
 //	newer  granted after it
 //
-// The state is not stored. A reply says when the vote was granted, as exactly as its delay
-// allows (ballot.learn), and the state follows from that and from the time of the confirmation
+// The state is not stored. A reply contains the age of the vote, which is as exact as the delay of
+// the reply (ballot.learn). The state follows from that and from the time of the last confirmation
 // (ballot.state). A CONTINUOUS vote counts in the round that finds it, a FRESH vote from the next
 // round on.
 //
-// Read in this order: vote.go has what is known of a vote, lasted.go and tally.go decide, fanout.go asks,
-// ballot.go records what each node may have; acquire.go, keep.go, leave.go and look.go use all of them;
-// quarantine.go, clocks.go and admit.go say which nodes may vote at all.
+// # Failures
+//
+// A node that does not reply counts as having voted for another hold where that is the safe
+// assumption, and as having kept its vote where that is (means in lasted.go). Unless a quorum
+// replies, an acquire fails with ErrNoQuorum, a renewal is unknown, and a release is unconfirmed.
+//
+// # Reading order
+//
+// vote.go: what is known of a vote. lasted.go and tally.go: the decisions. fanout.go: requests to all
+// nodes. ballot.go: what each node may have. acquire.go, keep.go, leave.go and look.go use all of
+// them. quarantine.go, clocks.go and admit.go decide which nodes may vote at all.
 package quorum
 
 import (
@@ -35,28 +47,28 @@ import (
 	"time"
 )
 
-// vote is that of one node, and what the requests for it may have done there: whether it must be
-// taken back, and whether that needs a tombstone.
+// vote is the vote of one node for a hold. It also records what the requests may have done on the
+// node: whether the vote must be taken back, and whether that takes a tombstone.
 type vote struct {
-	stamp string    // of the last grant; empty if there is none, or if either of two grants may be the last
-	read  time.Time // when the client first read that stamp
-	by    time.Time // the last grant was not later than this
-	anew  time.Time // a renewal granted the vote anew, then or later; zero if none did
-	alone time.Time // from the confirmation until then the node has voted for no other hold; zero: not known
-	level int64     // the highest known value of the counter, while the node has voted for the hold
+	stamp string    // stamp of the last grant; empty if there is none, or if either of two grants may be the last
+	read  time.Time // when the client first read the stamp
+	by    time.Time // latest possible time of the last grant
+	anew  time.Time // earliest possible time at which a renewal granted the vote again; zero if none did
+	alone time.Time // the node has voted for no other hold from the confirmation until then; zero if unknown
+	level int64     // highest known value of the counter while the node has voted for the hold
 
 	open  int     // requests under way
-	waits settler // is told when there are none left; nil: nothing waits
-	given bool    // it has voted, or may have
-	stray bool    // a copy without an answer may still make it vote
+	waits settler // called when no request is under way; nil if nothing waits
+	given bool    // the node has voted, or may have
+	stray bool    // a copy without a reply may still make the node vote
 }
 
-// learn records the vote in a reply to a renewal of a round that began at that time, or to an acquire if began is zero,
-// and notes in the reply what that shows of the node. The reply to an acquire may come prompt later than the hold.
+// learn records the vote in a reply, and stores in the reply what the vote proves. began is when the round of renewals
+// began; zero for the reply to an acquire, which may come up to prompt after the hold was won.
 //
-// The vote was granted between from and by. A stamp is unique, and what is known of its grant stays true. A grant with
-// another stamp is later if the request was sent after the known stamp was read. Otherwise either may be the later
-// one, and the next round finds out.
+// The vote was granted between from and by. Stamps are unique, so what is known of a grant stays true. A grant with
+// another stamp is the later one if its request was sent after the known stamp was read. Otherwise either may be the
+// later one, and the next round decides.
 func (b *ballot) learn(v *vote, r *reply, began, now time.Time, prompt time.Duration) {
 	isKnown, from, by := r.stamp == v.stamp, began.Add(-r.age), now.Add(-r.age)
 	switch {
@@ -70,17 +82,17 @@ func (b *ballot) learn(v *vote, r *reply, began, now time.Time, prompt time.Dura
 	}
 	v.level = max(v.level, r.count)
 	switch {
-	// A known vote that is older stays so: the node's clock may have jumped.
+	// A vote that is known to be older stays older: the node's clock may have jumped.
 	case from.After(v.anew) && (r.says == fresh || b.state(v) == none) && (r.age == 0 || from.After(b.sure)):
 		v.anew = from
-	case r.says == granted && now.Sub(b.since) <= prompt && !b.sure.Before(b.since): // as good as the votes that made the hold
+	case r.says == granted && now.Sub(b.since) <= prompt && !b.sure.Before(b.since): // as old as the votes that made the hold
 		v.by, v.anew = b.sure, time.Time{}
 	}
 	r.seen = b.state(v)
 	if !means[r.seen].others && began.After(v.alone) {
 		v.alone = began
 	}
-	// The request had no stamp if the acquire was answered while it was under way.
+	// The renewal was sent without a stamp if the reply to the acquire came later: the vote is continuous.
 	if r.says == fresh && isKnown && means[r.seen].ours {
 		r.says = continuous
 	}
@@ -100,9 +112,9 @@ func (b *ballot) state(v *vote) seen {
 	return none
 }
 
-// sole reports whether a node that has given a vote with this stamp had voted for no hold before that came
-// later than this one. Such a hold has a higher token, because this one has written its own back to a
-// quorum, and each of its nodes has counted to that (model/lasted.pml).
+// sole reports whether the node that granted a vote with this stamp had voted for no later hold before. A later hold
+// has a higher token on each of its nodes, because this hold has written its token back to a quorum. So a counter
+// that has not passed the token proves that there was none (model/lasted.pml).
 func (b *ballot) sole(stamp string) bool {
 	count, _, _ := strings.Cut(stamp, ":")
 	n, err := strconv.ParseInt(count, 10, 64)
