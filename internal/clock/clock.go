@@ -1,4 +1,5 @@
-// Package clock has the time of one client, and how its goroutines sleep in it. It knows no locks.
+// Package clock has the time of one client, and the sleep of its goroutines. Tests replace both through package seam. It
+// knows no locks.
 package clock
 
 import (
@@ -7,9 +8,9 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// Instant is a time on the clock of one client, in nanoseconds since the client was made; zero is
-// no time. A hold has several, so they are a third as large as a time.Time. They are compared
-// within one client only: each may have a clock of its own.
+// Instant is a time on the clock of one client, in nanoseconds since the client was made; zero means no
+// time. A hold has several, which is why an Instant is a third as large as a time.Time. Instants of
+// different clients cannot be compared.
 type Instant int64
 
 func (t Instant) Add(d time.Duration) Instant { return t + Instant(d) }
@@ -21,20 +22,20 @@ func (t Instant) IsZero() bool                { return t == 0 }
 // Timeline is the clock of a client.
 type Timeline struct {
 	clock seam.Clock
-	start time.Time // of which no instant is told: it would be zero
+	start time.Time // before any Instant, so that none is zero
 }
 
-// NewTimeline is the time of a client that begins now.
+// NewTimeline returns the timeline of a client that begins now.
 func NewTimeline(clock seam.Clock) Timeline { return Timeline{clock, clock.Now().Add(-1)} }
 
-// Now is the instant that it is.
+// Now returns the current instant.
 func (l *Timeline) Now() Instant { return l.At(l.clock.Now()) }
 
-// At is the instant of a time that the clock has shown.
+// At returns the instant of a time that the clock has shown.
 func (l *Timeline) At(t time.Time) Instant { return Instant(t.Sub(l.start)) }
 
-// Time is the time of an instant. It shows the time of day as of now, should that have been set
-// since the client was made.
+// Time returns the time of an instant, by the current time of day, even if that was set since the
+// client was made.
 func (l *Timeline) Time(t Instant) time.Time {
 	now := l.clock.Now()
 	return now.Add(t.Sub(l.At(now)))

@@ -6,25 +6,25 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// Sleeper is the sleep of a goroutine that works when something happens. It tells a test
-// whether the goroutine works or sleeps; see seam.Env.
+// Sleeper lets a goroutine sleep until something happens. A test can find out whether the goroutine
+// works or sleeps; see seam.Env.
 type Sleeper struct {
 	env   *seam.Env
-	timer seam.Timer // nil: it has not slept for a limited time yet
-	end   func()     // ends the work that began when it woke
+	timer seam.Timer // nil before the first sleep with a limit
+	end   func()     // ends the work that began when the goroutine woke
 }
 
-// NewSleeper is called when the goroutine is awake.
+// NewSleeper returns the sleeper of a goroutine that is awake.
 func NewSleeper(env *seam.Env) *Sleeper {
 	s := &Sleeper{}
 	s.Begin(env)
 	return s
 }
 
-// Begin is NewSleeper for a sleeper that is part of something.
+// Begin is NewSleeper for a Sleeper that is a field.
 func (s *Sleeper) Begin(env *seam.Env) { s.env, s.end = env, env.Begin() }
 
-// Waking is what woke a sleeper.
+// Waking is the reason why a sleep has ended.
 type Waking int
 
 const (
@@ -35,9 +35,9 @@ const (
 	ByEnd
 )
 
-// Sleep sleeps for at most d, or until one of the channels is ready. Any may be nil. If
-// several are, as after a pause of the process, the last of the wakings above counts: who
-// must end does not look once more, and a run of the simulation can be repeated.
+// Sleep sleeps for at most d, or until one of the channels is ready. Any may be nil. If several are
+// ready, as after a pause of the process, Sleep returns the last of the constants above: a goroutine
+// that must end sends no further request, and a run of the simulation can be repeated.
 func (s *Sleeper) Sleep(d time.Duration, poke, news, end, closing <-chan struct{}) (why Waking) {
 	var fires <-chan time.Time
 	switch {

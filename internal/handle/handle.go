@@ -1,4 +1,4 @@
-// Package handle is the text by which a process goes on with a hold that another one has detached.
+// Package handle encodes a handle: the text with which a process adopts a hold that another process has detached.
 package handle
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// Handle is what it takes to go on with a hold. Only the secret is one: the rest is printed in many places.
+// Handle identifies a detached hold. Only Secret is secret: the other fields are printed in many places.
 type Handle struct {
-	Kind   *protocol.Kind // of lock
+	Kind   *protocol.Kind // kind of lock
 	HoldID string
-	Name   string // of the lock, with the prefix
+	Name   string // name of the lock, with the prefix
 	Secret protocol.Secret
 }
 
-// version begins each handle. A later form will begin in another way.
+// version begins each handle. A later form will begin differently.
 const version = "rlock2-"
 
-// String returns a text that is fit for a URL: version, and in base64 a checksum, the secret, and the other fields, each of
-// which but the last ends with a line feed.
+// String returns a text that needs no escapes in a URL: version, and in base64 a checksum, the secret, and the other
+// fields, separated by line feeds.
 func (h Handle) String() string {
 	body := append(h.Secret[:], strings.Join([]string{h.Kind.ID, h.HoldID, h.Name}, "\n")...)
 	sum := binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(body))
@@ -35,7 +35,7 @@ func (h Handle) String() string {
 
 var holdID = regexp.MustCompile(`^[0-9a-zA-Z-]{1,64}:-?[1-9][0-9]{0,18}$`)
 
-// Parse reads a handle. The error says what is wrong with the text, and never repeats it: who has it can take the lock.
+// Parse reads a handle. The error describes what is wrong without repeating the text, which is a secret.
 func Parse(text string) (h Handle, err error) {
 	coded, ok := strings.CutPrefix(text, version)
 	if !ok {

@@ -1,5 +1,6 @@
-// Package notify tells an observer and a logger what happens: in order, by a goroutine of its own, so that who
-// has something to tell does not wait for them.
+// Package notify delivers events to an Observer, and lines to a logger, in order and on a separate goroutine, so that
+// no caller waits for them. If they are too slow, events are dropped and counted, except the few of each hold that
+// must not be (Surely). Panics of their code are caught and logged.
 package notify
 
 import (
@@ -12,28 +13,27 @@ import (
 // Most is how many events wait for a slow observer.
 const Most = 1000
 
-// Config is what a Queue needs.
+// Config configures a Queue.
 type Config struct {
 	Logger   *slog.Logger
-	Listens  bool            // there is an observer or a logger: else nothing is queued
-	UnderWay *wire.Tally     // counts while there is something to deliver: a shutdown waits for it
-	Dropped  func(n int)     // is told how many events were dropped
-	Go       func(fn func()) // runs the goroutine of the queue; may be set later, before the first event
+	Listens  bool            // there is an Observer or a logger; otherwise nothing is queued
+	UnderWay *wire.Tally     // counts the goroutine of the queue: a shutdown waits for it
+	Dropped  func(n int)     // called with the number of dropped events
+	Go       func(fn func()) // runs the goroutine of the queue; set before the first event
 }
 
-// Queue has events that wait for a slow observer. It also reports panics of code that it or the library has
-// called.
+// Queue has the events that are not delivered yet. It also logs panics of code that it or the library calls.
 type Queue struct {
 	wire.Panics
 	Config
 
 	mu      sync.Mutex // guards the rest
 	events  []func()
-	dropped int  // events, since the queue is full
+	dropped int  // events dropped since the queue is full
 	running bool // the goroutine runs
 }
 
-// New returns a queue in which nothing waits.
+// New returns an empty queue.
 func New(c Config) *Queue {
 	q := &Queue{Config: c}
 	q.Report = func(where string, err error, stack string) {
@@ -44,10 +44,10 @@ func New(c Config) *Queue {
 	return q
 }
 
-// Later has another goroutine call fn soon, or drops it if the queue is full.
+// Later queues fn, which another goroutine calls soon, or drops it if the queue is full.
 func (q *Queue) Later(fn func()) { q.add(fn, false) }
 
-// Surely is Later for events that must not be dropped. There are few per hold.
+// Surely is Later for events that must not be dropped. Each hold has only a few.
 func (q *Queue) Surely(fn func()) { q.add(fn, true) }
 
 func (q *Queue) add(fn func(), always bool) {
@@ -69,7 +69,7 @@ func (q *Queue) add(fn func(), always bool) {
 	q.Go(q.deliver)
 }
 
-// deliver calls what is in the queue until that is empty.
+// deliver calls what is queued until the queue is empty.
 func (q *Queue) deliver() {
 	defer q.UnderWay.Add(-1)
 	for {

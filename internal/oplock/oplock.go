@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// Lock admits one operation at a time at a hold, so that two re-entries, or a re-entry
-// and a release, cannot overtake each other on their way to Redis. Those that wait are
-// admitted in order. Its zero value is free.
+// Lock admits one operation at a time at a hold, so that two re-entries, or a re-entry and a release,
+// cannot overtake each other on their way to Redis. Waiting operations are admitted in order. The zero
+// value is free.
 type Lock struct {
 	mu       sync.Mutex // guards the rest
 	taken    bool       // an operation is under way
-	entering bool       // it waits for the lock
-	queue    *list.List // of *opWaiter; nil: nothing has waited yet
+	entering bool       // that operation waits for the distributed lock
+	queue    *list.List // of *waiter; nil before the first wait
 }
 
-// waiter is an operation that waits. It leaves the queue when it is decided.
+// waiter is a waiting operation. It leaves the queue when it is decided.
 type waiter struct {
-	decided        chan struct{} // closed when it is admitted, or refused with err
+	decided        chan struct{} // closed when the operation is admitted, or refused with err
 	err            error
 	unlessEntering bool
 }
 
-// TakeWithin is Take with a bound, for which most calls need no timer. A shutdown of the
-// client does not end it: it is for Unlock.
+// TakeWithin is Take with a bound, without a timer in most cases. A shutdown of the client does not
+// end it, because Unlock uses it.
 func (t *Lock) TakeWithin(ctx context.Context, d time.Duration) error {
 	if t.TryTake() {
 		return nil
@@ -37,7 +37,7 @@ func (t *Lock) TakeWithin(ctx context.Context, d time.Duration) error {
 	return t.Take(ctx, nil, false)
 }
 
-// TryTake takes it if nobody has it.
+// TryTake takes the lock if it is free, and reports whether it did.
 func (t *Lock) TryTake() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,7 +48,7 @@ func (t *Lock) TryTake() bool {
 	return true
 }
 
-// Give is called by the operation that has ended.
+// Give lets the next operation begin. The operation that ends calls it.
 func (t *Lock) Give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,18 +56,18 @@ func (t *Lock) Give() {
 		t.taken = false
 		return
 	}
-	// It stays taken: nothing that comes now goes first.
+	// It stays taken, so that no new operation overtakes the next one.
 	t.decideLocked(t.queue.Front(), nil)
 }
 
-// Why an operation is not admitted: another waits for the lock that this guards, or the client closes.
+// Why an operation is not admitted: another one waits for the distributed lock, or the client closes.
 var (
 	ErrEntering = errors.New("another call of its owner waits for it")
 	ErrClosing  = errors.New("closing")
 )
 
-// SetEntering marks that the operation waits for the lock, perhaps for long, so
-// that a TryLock of the same owner need not wait for it.
+// SetEntering marks that the operation waits for the distributed lock, perhaps for long, so that a
+// TryLock of the same owner need not wait for it.
 func (t *Lock) SetEntering(on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,8 +90,8 @@ func (t *Lock) decideLocked(at *list.Element, err error) {
 	close(w.decided)
 }
 
-// Take waits until no other operation is under way; Give lets the next one begin. unlessEntering is for a caller that
-// does not wait for the lock: it fails if another operation of the owner waits for the lock, or begins to.
+// Take waits until no other operation is under way. With unlessEntering, for a caller that does not wait for the
+// distributed lock, it fails if another operation of the owner waits for that lock, or begins to.
 func (t *Lock) Take(ctx context.Context, closing <-chan struct{}, unlessEntering bool) error {
 	t.mu.Lock()
 	if !t.taken {
@@ -122,7 +122,7 @@ func (t *Lock) Take(ctx context.Context, closing <-chan struct{}, unlessEntering
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	select {
-	case <-w.decided: // in the same moment: what it was given it has to give back, later
+	case <-w.decided: // in the same moment: if admitted, the caller has to call Give
 		return w.err
 	default:
 		t.queue.Remove(at)

@@ -1,5 +1,8 @@
-// Package presence says in Redis which process a client is, and finds out which ones others are. Nothing depends on
-// it but the words of an error or a log: what is not known in time is left out.
+// Package presence stores in Redis which process a client is, and finds out the processes of other clients. Only the
+// texts of errors and logs depend on it: what is not known in time is left out.
+//
+// The key of a client is written while the client is in use, and expires ten minutes after the last write. After a
+// flush or a failover it is missing for up to three minutes.
 package presence
 
 import (
@@ -15,40 +18,39 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// A client that holds a lock, or waits for one, keeps a small key on its server that says which process it is. The
-// watchdog writes it in the background, and again each introduceEvery for as long as the client is in use: after a
-// flush or a failover it so comes back. It is never deleted: it runs out introduceFor after the last write.
+// A client that holds a lock, or waits for one, keeps a small key on its server that names its process. The watchdog
+// writes it in the background, every introduceEvery while the client is in use, so it comes back after a flush or a
+// failover. It is never deleted: it expires introduceFor after the last write.
 const (
 	introduceFor   = 10 * time.Minute // outlasts an outage, and most leases of a dead process
 	introduceEvery = introduceFor / 3
 	introduceAgain = 10 * time.Second
 )
 
-// Config is what an Introduction needs.
+// Config configures an Introduction.
 type Config struct {
 	Site   *protocol.Site
 	Timers *timers.Timers
-	Queue  *notify.Queue // is told, once, if Redis refuses it
+	Queue  *notify.Queue // gets one line if Redis refuses the key
 	Calls  *wire.Tally   // acquires and unlocks under way
 	Seed   uint64
 	Prefix string
 	Self   Process
 }
 
-// Introduction is the task that writes that key. A nil Introduction is that of a client that does not introduce
-// itself.
+// Introduction is the task that writes the key of a client. It may be nil: then the client does not introduce itself.
 type Introduction struct {
 	Config
-	task  protocol.Task
-	entry timers.Entry
-	told  sync.Once    // of logging that Redis refuses it
-	idle  atomic.Bool  // the client is not in use, as far as that is known: see Use
-	next  atomic.Int64 // when it is written again: a clock.Instant
+	task   protocol.Task
+	entry  timers.Entry
+	logged sync.Once    // logs that Redis refuses the key
+	idle   atomic.Bool  // the client is not known to be in use: see Use
+	next   atomic.Int64 // when the key is written next, a clock.Instant
 }
 
 var _ timers.Task = (*Introduction)(nil)
 
-// New returns an Introduction that begins when the client is in use.
+// New returns an Introduction, which begins when the client is in use.
 func New(c Config) *Introduction {
 	p := &Introduction{Config: c}
 	p.task = c.Site.Introduce(protocol.ClientKey(c.Prefix, c.Site.Client), c.Self.Text(c.Site.Client), introduceFor)
@@ -58,8 +60,7 @@ func New(c Config) *Introduction {
 	return p
 }
 
-// Use is called when a hold, a wait or a clean-up has begun: the key is written from now on, for as long as the
-// client is in use.
+// Use is called when a hold, a wait or a clean-up begins. From now on the key is written, while the client is in use.
 func (p *Introduction) Use() {
 	if p != nil && p.idle.Load() && p.idle.CompareAndSwap(true, false) {
 		p.Timers.Hurry(&p.entry)
@@ -72,26 +73,26 @@ func (p *Introduction) Due(now clock.Instant, slack time.Duration) (timers.Do, c
 		return timers.Do{}, now.Add(seam.FarAway)
 	}
 	next := clock.Instant(p.next.Load())
-	if next.After(now.Add(slack)) { // it shuts down, or was idle for a moment only
+	if next.After(now.Add(slack)) { // the client shuts down, or was idle only for a moment
 		return timers.Do{}, next
 	}
-	p.idle.Store(true) // first: what begins after the look below has it called again
+	p.idle.Store(true) // first, so that a Use after the check below calls Due again
 	if !p.Timers.Idle() || !p.Calls.None() {
 		p.idle.Store(false)
 	}
-	next = now.Add(p.Site.CommandTimeout + introduceAgain) // if no answer comes
+	next = now.Add(p.Site.CommandTimeout + introduceAgain) // if there is no reply
 	p.next.Store(int64(next))
 	return timers.Do{Task: p.task}, next
 }
 
 // Answered implements timers.Task.
 func (p *Introduction) Answered(_ timers.Do, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
-	// Clients that begin together do not go on writing together.
+	// The jitter spreads clients that began together.
 	next := sent.Add(introduceEvery - seam.Jitter(p.Seed, 0, 0, introduceEvery/8))
 	switch {
 	case r.Err == nil:
 	case wire.IsReply(r.Err) && !wire.Transient(r.Err):
-		p.told.Do(func() {
+		p.logged.Do(func() {
 			p.Queue.Later(func() {
 				p.Queue.Logger.Warn("rlock: Redis does not permit the client to say who it is: others see its id only", "client.id", p.Site.Client, "error", r.Err)
 			})
@@ -103,5 +104,5 @@ func (p *Introduction) Answered(_ timers.Do, sent clock.Instant, r protocol.Resu
 	return next
 }
 
-// Drain implements timers.Task: what is held is still somebody's.
+// Drain implements timers.Task. The key stays: others may still wait for holds of this client.
 func (p *Introduction) Drain() {}

@@ -14,7 +14,7 @@ import (
 	"github.com/go-rlock/rlock/internal/visible"
 )
 
-// Process is the process of a client, as that says itself; zero: not known. See rlock.Process.
+// Process is the process of a client, as the client describes itself. It is zero if unknown. See rlock.Process.
 type Process struct {
 	Label   string    `json:"label,omitempty"`
 	Program string    `json:"program"`
@@ -30,10 +30,10 @@ const (
 	mostHost    = 253 // bytes of a name in DNS
 )
 
-// began is when this process did, as far as it knows.
+// began is about when this process began.
 var began = time.Now()
 
-// This is this process.
+// This returns this process, with a label.
 func This(label string) Process {
 	p := unlabeled()
 	p.Label = label
@@ -55,13 +55,13 @@ var unlabeled = sync.OnceValue(func() Process {
 	}
 })
 
-// introduction is a Process as Redis has it, for people too.
+// introduction is a Process in the form that is stored in Redis.
 type introduction struct {
 	Client string `json:"client,omitempty"` // the whole id
 	Process
 }
 
-// Text is how Redis has the process of a client; empty: of one that is not named.
+// Text returns the value of a client's key.
 func (p Process) Text(client string) string {
 	text, err := json.Marshal(introduction{client, p})
 	if err != nil {
@@ -70,7 +70,7 @@ func (p Process) Text(client string) string {
 	return string(text)
 }
 
-// Read reads such a text, which anybody who may write to Redis can have written.
+// Read reads the value of a client's key. Any user of Redis may have written it.
 func Read(text string) (p Process, ok bool) {
 	var said introduction
 	if json.Unmarshal([]byte(text), &said) != nil || said.Host == "" || said.PID < 0 {
@@ -82,7 +82,7 @@ func Read(text string) (p Process, ok bool) {
 	}, true
 }
 
-// CheckLabel reports why a text is no label.
+// CheckLabel returns an error if a text is not a valid label.
 func CheckLabel(label string) error {
 	if len(label) > MaxLabelLength {
 		return fmt.Errorf("WithLabel(%.100q): %d bytes long, longer than %d", label, len(label), MaxLabelLength)
@@ -93,8 +93,8 @@ func CheckLabel(label string) error {
 	return nil
 }
 
-// ConnectionName is what the connections of the process are called that its client opens: Redis takes no
-// blanks, and nothing but ASCII.
+// ConnectionName returns the name of the connections that the client opens. Redis accepts only printable ASCII without
+// blanks.
 func (p Process) ConnectionName() string {
 	who := p.Label
 	if who == "" {

@@ -10,43 +10,42 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Who a holder is, is asked when somebody is about to be told of it: an acquire that was refused, a
-// State. It is never on the way of a grant. What is known is kept, so a loop of refusals asks once; who
-// did not introduce itself is asked for again after a while. Nobody waits for long, and has the id alone
-// then; a late answer is for the next.
+// The process of a holder is requested when a result names the holder: an acquire that was refused, or a State. A grant
+// never requests it. Replies are cached, so a loop of refusals sends one request. A client without a key is requested
+// again after a while. Callers wait a bounded time, and then name only the id; a late reply serves the next caller.
 const (
-	askAgain   = 2 * time.Second // a client may be about to introduce itself
-	askBarred  = time.Minute     // Redis does not permit to ask
-	mostKnown  = 1000            // clients that are kept
-	mostAtOnce = 100             // clients that one call asks for
+	askAgain   = 2 * time.Second // pause after a reply without a key: the client may be about to introduce itself
+	askBarred  = time.Minute     // pause after Redis has refused the request
+	mostKnown  = 1000            // how many clients are cached
+	mostAtOnce = 100             // how many clients one call requests
 )
 
-// WhoIs knows which process a client is.
+// WhoIs finds out the processes of clients.
 type WhoIs struct {
-	asker *Introduction // of the client that asks
-	self  string        // its own id
+	asker *Introduction // introduction of the client that asks
+	self  string        // id of that client
 
-	mu       sync.Mutex // guards the rest, and what is asked
+	mu       sync.Mutex // guards the rest, and the questions
 	byClient map[string]*question
 }
 
-// NewWhoIs returns what a client that introduces itself asks with.
+// NewWhoIs returns the WhoIs of a client that introduces itself.
 func NewWhoIs(asker *Introduction) *WhoIs {
 	return &WhoIs{asker: asker, self: protocol.ClientOf(asker.Site.Client + ":1")}
 }
 
-// question is a question about a client. The process of one never changes.
+// question is a request for the process of a client, and its reply. The process of a client never changes.
 type question struct {
 	client  string
 	at      time.Time // by the real clock, as other bounds of calls
-	again   time.Time // when it is asked once more, unless the process is known
-	open    int       // servers that are still to answer
+	again   time.Time // when the request may be repeated, unless the process is known
+	open    int       // servers that have not replied
 	done    chan struct{}
-	process Process // zero: not known
+	process Process // zero if unknown
 }
 
-// Name returns the processes of holds, as far as they can be had within a time. They are asked for on some
-// servers; on none: what is known has to do.
+// Name returns the processes of holds, as far as they are known within a time. It requests them on the given servers;
+// without servers it returns what is cached.
 func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment, within time.Duration) []Process {
 	named := make([]Process, len(holdIDs))
 	asked := make([]*question, len(holdIDs))
@@ -54,7 +53,7 @@ func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment, within time.D
 	w.mu.Lock()
 	for i, id := range holdIDs {
 		switch client := protocol.ClientOf(id); client {
-		case "": // of Java
+		case "": // a hold of Redisson
 		case w.self:
 			named[i] = w.asker.Self
 		default:
@@ -77,13 +76,12 @@ func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment, within time.D
 	return named
 }
 
-// stale reports whether a question, if there is one, is to be asked once more.
+// stale reports whether a request is due: q is nil, or its reply did not name the process and the pause is over.
 func (q *question) stale() bool {
 	return q == nil || q.process == (Process{}) && !time.Now().Before(q.again)
 }
 
-// openLocked makes a question that so many servers will answer. If there are too many, any of those are
-// dropped that are older.
+// openLocked makes a question for so many servers. If the cache is full, it drops older questions.
 func (w *WhoIs) openLocked(client string, servers int) *question {
 	for other := range w.byClient {
 		if len(w.byClient) < mostKnown {
@@ -100,7 +98,7 @@ func (w *WhoIs) openLocked(client string, servers int) *question {
 	return q
 }
 
-// ask sends questions to some servers, in the background.
+// ask sends questions to servers, in the background.
 func (w *WhoIs) ask(all []*question, servers []*wire.Deployment) {
 	keys := make([]string, len(all))
 	for i, q := range all {
@@ -108,13 +106,13 @@ func (w *WhoIs) ask(all []*question, servers []*wire.Deployment) {
 	}
 	for _, server := range servers {
 		round := server.NewRound(len(keys))
-		protocol.WhoIs(keys, round, func(i int, text string, err error) { w.told(all[i], text, err) })
+		protocol.WhoIs(keys, round, func(i int, text string, err error) { w.replied(all[i], text, err) })
 		w.asker.Site.Wire.Go(func() { round.Send(func(redis.UniversalClient, []wire.Answer) {}) })
 	}
 }
 
-// told notes the answer of a server. The first that knows the client is enough.
-func (w *WhoIs) told(q *question, text string, err error) {
+// replied records the reply of a server. The first that has the client's key is enough.
+func (w *WhoIs) replied(q *question, text string, err error) {
 	p, known := Read(text)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,7 +131,7 @@ func (w *WhoIs) told(q *question, text string, err error) {
 	}
 }
 
-// answer waits until a question is answered, but no longer than so long after it was asked.
+// answer returns the process, and waits for the reply at most so long after the request.
 func (w *WhoIs) answer(q *question, within time.Duration) Process {
 	if rest := within - time.Since(q.at); rest > 0 {
 		late := time.NewTimer(rest)

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// A feed that is silent for pingEvery is sent a PING, and the PONG may take pongWithin.
+	// After pingEvery without messages a feed sends a PING, and the PONG may take pongWithin.
 	pingEvery  = 2 * time.Second
 	pongWithin = 2 * time.Second
 
@@ -28,17 +28,17 @@ const (
 	retryFeedMax = time.Second
 )
 
-// feed is one connection that carries messages from a node. One goroutine decides what is
-// subscribed, and one for each session reads.
+// feed carries the messages of a node over one connection at a time. One goroutine decides what is
+// subscribed, and one per session reads.
 type feed struct {
 	hub    *Hub
 	addr   string
 	change chan struct{} // capacity 1: dirty has grown
 
 	// Guarded by hub.mu.
-	node, of redis.UniversalClient  // of, whose own connections have a name as node
-	topics   map[topicName]*topic   // what should be subscribed
-	dirty    map[topicName]struct{} // what the session has yet to look at
+	node, of redis.UniversalClient  // node is of with named connections
+	topics   map[topicName]*topic   // topics that should be subscribed
+	dirty    map[topicName]struct{} // topics that have changed since the last update
 }
 
 func (f *feed) addLocked(t *topic) {
@@ -55,7 +55,7 @@ func (f *feed) changeLocked(name topicName) {
 	}
 }
 
-// settle is called before a look at what is dirty: the look is for all changes so far.
+// settle is called before an update, which handles all changes so far.
 func (f *feed) settle() {
 	f.hub.Env.Stop("feed")
 	select {
@@ -81,7 +81,7 @@ func (f *feed) retire() bool {
 	return true
 }
 
-// run has a session while there are topics, and ends after a while without topics.
+// run runs sessions while there are topics, and ends some time after the last.
 func (f *feed) run() {
 	h := f.hub
 	pause := retryFeed // before the second of two sessions; it grows while connections do not work
@@ -124,33 +124,33 @@ type session struct {
 	ps    *redis.PubSub
 	sent  map[topicName]progress // guarded by hub.mu
 	apart bool                   // one channel in a command, as the server has refused one; guarded by hub.mu
-	again int                    // of these, how many were asked for again and not refused again; guarded by hub.mu
+	again int                    // channels that were asked for again and not refused since; guarded by hub.mu
 
-	// leaving counts the unanswered unsubscribes. Answers come in the order of the
-	// commands, so while there is one, a confirmation belongs to a subscribe that has
-	// been revoked since. Guarded by hub.mu.
+	// leaving counts the unanswered unsubscribes. Replies come in the order of the commands, so
+	// while one is unanswered, a confirmation belongs to a subscribe that was revoked since.
+	// Guarded by hub.mu.
 	leaving map[topicName]int
 
-	receiving bool // the reader is in go-redis; of the reader only
+	receiving bool // the reader is in go-redis; used by the reader only
 
 	mu    sync.Mutex // guards the rest
-	heard time.Time  // when anything last came in, or the session began
-	news  int        // how often anything has come in
-	said  bool       // it was not always a refusal
+	heard time.Time  // when the last reply or message came, or the session began
+	news  int        // how many replies and messages have come
+	said  bool       // some of them were no refusals
 }
 
 type progress int
 
 const (
-	asked      progress = iota + 1 // subscribe was sent, perhaps for others as well
-	askedAlone                     // by a command of its own
-	subscribed                     // and confirmed
+	asked      progress = iota + 1 // subscribe was sent, perhaps for several channels
+	askedAlone                     // subscribe was sent for this channel alone
+	subscribed                     // the subscription is confirmed
 )
 
 var errSilent = errors.New("no reply to PING on the subscribed connection")
 
-// session subscribes what the feed should carry, until the connection fails or has not
-// been needed for a while. It reports whether anything was heard.
+// session subscribes the topics of the feed, until the connection fails or has not been needed for a
+// while. It reports whether any reply or message came.
 func (f *feed) session() (worked bool, err error) {
 	h := f.hub
 	defer h.Queue.Caught(wire.GoRedis, &err)
@@ -203,7 +203,7 @@ func (f *feed) session() (worked bool, err error) {
 	tick := time.NewTicker(pingEvery / 2)
 	defer tick.Stop()
 	repeated := time.Now()
-	pinged, before := time.Now(), -1 // before: what had come in before the PING. A PONG may come at once
+	pinged, before := time.Now(), -1 // before is the value of news at the latest PING: its PONG may come immediately
 	for {
 		select {
 		case err := <-failed:
@@ -266,7 +266,7 @@ func (s *session) update(ctx context.Context) error {
 		case t == nil && state == 0, t != nil && (state == asked || state == askedAlone):
 		case t != nil && state == subscribed:
 			t.live = true
-			notify = append(notify, t.untold()...) // it came after the confirmation
+			notify = append(notify, t.unnotified()...) // users that came after the confirmation
 		case t != nil && name.sharded:
 			s.sent[name] = askedAlone
 			sharded = append(sharded, name.channel)
@@ -315,7 +315,7 @@ func (s *session) update(ctx context.Context) error {
 	return nil
 }
 
-// read hands on what comes in until the connection fails.
+// read passes messages and confirmations on until the connection fails.
 func (s *session) read(ctx context.Context) error {
 	h := s.f.hub
 	for {
@@ -347,7 +347,7 @@ func (s *session) read(ctx context.Context) error {
 
 var errUnsubscribed = errors.New("the node has ended a subscription")
 
-// answered deals with the confirmation of a subscribe or unsubscribe.
+// answered handles the confirmation of a subscribe or unsubscribe.
 func (s *session) answered(e *redis.Subscription) error {
 	h := s.f.hub
 	name := topicName{e.Channel, e.Kind == "ssubscribe" || e.Kind == "sunsubscribe"}
@@ -370,8 +370,8 @@ func (s *session) answered(e *redis.Subscription) error {
 	if t != nil && t.feed == s.f && s.sent[name] != 0 && s.leaving[name] == 0 {
 		s.sent[name] = subscribed
 		t.live = true
-		// From here on no message is missed: the waiters must look once more.
-		notify = t.untold()
+		// No message is missed from now on, so the waiters check once more.
+		notify = t.unnotified()
 	}
 	h.mu.Unlock()
 	if notify != nil {
@@ -381,8 +381,8 @@ func (s *session) answered(e *redis.Subscription) error {
 	return nil
 }
 
-// repeat asks again for the channels that were refused: the user of Redis may listen to them by now.
-// When there are none, because of that or as nobody needs them, channels share commands again.
+// repeat asks again for the channels that were refused: the user of Redis may have got the permission.
+// When no channel is refused any more, channels share commands again.
 func (s *session) repeat() {
 	h := s.f.hub
 	h.mu.Lock()
@@ -405,9 +405,9 @@ func (s *session) refused(err error) bool {
 	if transient := wire.Transient(err); transient || strings.Contains(err.Error(), "'ping'") {
 		return transient
 	}
-	// Redis refuses a command as a whole, even if the user lacks the right to one of its channels
-	// only. Those that are still to be confirmed are asked for again, each alone: to ask twice
-	// does no harm, and what was asked alone is not asked for again.
+	// Redis refuses a command as a whole, even if the user lacks the right to only one of its channels.
+	// The unconfirmed channels are asked for again, each by its own command. To subscribe twice does no
+	// harm, and a channel that was asked for alone is not asked for again.
 	h.mu.Lock()
 	s.apart = true
 	known := s.again > 0
@@ -421,7 +421,7 @@ func (s *session) refused(err error) bool {
 	h.mu.Unlock()
 	if !known {
 		h.Queue.Later(func() {
-			h.Queue.Logger.Warn("rlock: subscribe refused, waiters look by themselves", "node", s.f.addr, "error", err)
+			h.Queue.Logger.Warn("rlock: subscribe refused, waiters poll", "node", s.f.addr, "error", err)
 		})
 	}
 	return false

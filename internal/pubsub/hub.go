@@ -1,7 +1,15 @@
-// Package pubsub has the subscriptions of one client to channels of Redis: [Hub.Listen] begins one, and the
-// function that it returns ends it. All share a connection, or one for each node if channels are sharded.
-// A message may be lost with a connection; the listener is called when it is subscribed again, so it can look
-// for itself. Connections are the Hub's own concern: [Hub.Close] ends them.
+// Package pubsub subscribes one client to channels of Redis. [Hub.Listen] begins a subscription, and the function
+// that it returns ends it. All subscriptions share a connection, or one per node if channels are sharded.
+//
+// # What may be lost
+//
+// A connection may fail, and messages with it. The Hub subscribes again on a new connection, and calls each listener
+// when that is confirmed, so that the listener can check what it may have missed. [Hub.Close] ends all connections.
+//
+// # States of a channel
+//
+// A channel (topic) is wanted, asked for, and confirmed (live). When its last listener leaves, it is unsubscribed, or
+// kept for a while if listeners come and go. If Redis refuses a channel, it is asked for again from time to time.
 package pubsub
 
 import (
@@ -19,15 +27,14 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Hub has the subscriptions of a client: any number of channels over one connection, or
-// one for each node if channels are sharded. Only speed depends on it: a waiter that hears
-// nothing looks at the lock by itself.
+// Hub has the subscriptions of a client: any number of channels over one connection, or one
+// connection per node if channels are sharded. Only speed depends on it: a waiter without messages
+// polls the lock.
 //
-// It uses go-redis's PubSub for the protocol only. PubSub reconnects by itself, but does
-// not notice a connection that loses everything (it sends PINGs and does not wait for the
-// PONG), and resubscribes sharded channels of several slots in one command, which the
-// server refuses as a whole. So a session that fails in any way is closed here, and a new
-// one subscribes again.
+// The Hub uses go-redis's PubSub for the protocol only. PubSub reconnects, but it does not notice a
+// connection that loses everything (it sends PINGs and does not wait for the PONG). And it resubscribes
+// sharded channels of several slots by one command, which the server refuses as a whole. So a
+// session that fails in any way is closed here, and a new one subscribes again.
 type Hub struct {
 	Config
 	ctx  context.Context // ends with close
@@ -39,15 +46,15 @@ type Hub struct {
 	feeds  map[string]*feed // by node address; "" is any node
 	router bool             // the goroutine that routes sharded topics runs
 	lost   []*topic         // topics that it has to route
-	unused list.List        // of *topic: those without users, the one that is longest so first
-	expiry *time.Timer      // runs while there are any
+	unused list.List        // of *topic: topics without users, the longest unused first
+	expiry *time.Timer      // runs while there are unused topics
 
-	leaving []*topic    // those that were dropped and are still subscribed
-	leave   *time.Timer // runs while there are any
+	leaving []*topic    // dropped topics that are still subscribed
+	leave   *time.Timer // runs while there are leaving topics
 }
 
-// Topics that were dropped are unsubscribed together, by one command: each waiter of a FairLock
-// has a channel of its own.
+// Dropped topics are unsubscribed together, by one command: each waiter of a FairLock has its own
+// channel.
 const (
 	mostLeaving = 32
 	leaveWithin = 50 * time.Millisecond
@@ -58,11 +65,11 @@ type Config struct {
 	Env        *seam.Env
 	Wire       *wire.Deployment
 	Queue      *notify.Queue
-	Name       string                        // of its connections; empty: none
-	Subscribed func(channel string, on bool) // is told of each subscription that is confirmed or lost
-	AskAgain   time.Duration                 // how often a channel that was refused is asked for again
-	Keep       time.Duration                 // how long a channel without listeners stays subscribed, if those come and go
-	MostKept   int                           // how many such channels
+	Name       string                        // name of the connections; may be empty
+	Subscribed func(channel string, on bool) // called when a subscription is confirmed or lost
+	AskAgain   time.Duration                 // how often a refused channel is asked for again
+	Keep       time.Duration                 // how long a channel without listeners stays subscribed, if listeners come and go
+	MostKept   int                           // how many such channels stay subscribed
 }
 
 type topicName struct {
@@ -73,42 +80,41 @@ type topicName struct {
 // topic is a channel with users.
 type topic struct {
 	name topicName
-	// users are told, each time that the topic is subscribed, that messages come from
-	// now on; the value says whether they were told. Each topic of a subscription does
-	// so: between the confirmations of two topics a release may have been announced on
-	// the later one only.
+	// users are notified each time the topic is subscribed; the value is whether they were
+	// notified. If a subscription has two topics, each of them notifies: between the two
+	// confirmations, a release may have been announced on the later topic only.
 	users map[*subscription]bool
-	// named are the users who are told only of the messages with their name.
+	// named are the users that get only the messages with their name.
 	named map[string]*subscription
-	feed  *feed // where it is, or will be, subscribed; nil: not routed yet
-	// live: it is subscribed. If the connection is broken by now, all users are told when it
-	// is subscribed again.
+	feed  *feed // feed that carries the topic; nil before it is routed
+	// live: the topic is subscribed. If the connection is broken meanwhile, all users are notified
+	// when the topic is subscribed again.
 	live  bool
-	aside bool          // it is subscribed apart from others: the user of Redis may not be permitted to
+	aside bool          // subscribed by a separate command: the user of Redis may lack the permission
 	heard bool          // a message has come
-	place *list.Element // among the unused topics; nil: it has users
-	since time.Time     // when it lost its last user
+	place *list.Element // place among the unused topics; nil if the topic has users
+	since time.Time     // when the topic lost its last user
 }
 
 // subscription is one user's interest in a channel.
 type subscription struct {
 	hub    *Hub
 	topics []*topic
-	name   string // it is told only of messages with this payload; empty: of all
+	name   string // only messages with this payload notify; empty means all
 	notify func()
-	heard  func(message string) // instead of notify, for messages
+	heard  func(message string) // called for messages instead of notify, if not nil
 }
 
-// New returns a Hub without subscriptions. It has no connection until there is one.
+// New returns a Hub without subscriptions. It opens a connection with the first.
 func New(c Config) *Hub {
 	h := &Hub{Config: c, topics: map[topicName]*topic{}, feeds: map[string]*feed{}}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	return h
 }
 
-// Listen begins to listen to a channel, and does not wait for that. notify is called when
-// the subscription is confirmed, at once if it is already, then for each message, and
-// whenever messages may have been missed. It must be quick. end ends the subscription.
+// Listen subscribes to a channel, without waiting for the confirmation. notify is called when the
+// subscription is confirmed (immediately, if it is already), then for each message, and whenever
+// messages may have been missed. It must be quick. end ends the subscription.
 func (h *Hub) Listen(channel string, notify func()) (end func()) {
 	return h.open(channel, &subscription{hub: h, notify: notify}).close
 }
@@ -118,8 +124,8 @@ func (h *Hub) ListenFor(channel, name string, notify func()) (end func()) {
 	return h.open(channel, &subscription{hub: h, name: name, notify: notify}).close
 }
 
-// ListenTo is Listen with two functions: heard is called with what each message
-// says, instead of notify. Without notify the user of Redis may not be permitted to. Both must be quick.
+// ListenTo is Listen with a second function: heard is called with each message, instead of notify. If notify
+// is nil, the user of Redis may lack the permission. Both functions must be quick.
 func (h *Hub) ListenTo(channel string, notify func(), heard func(message string)) (end func()) {
 	return h.open(channel, &subscription{hub: h, notify: notify, heard: heard}).close
 }
@@ -138,7 +144,7 @@ func (h *Hub) open(channel string, s *subscription) *subscription {
 	return s
 }
 
-// namesOf are the topics of a channel.
+// namesOf returns the names of a channel's topics.
 func (h *Hub) namesOf(channel string) []topicName {
 	switch h.Wire.PublishCommand() {
 	case "spublish":
@@ -164,7 +170,7 @@ func (h *Hub) Listening(prefix, rest string) bool {
 	return true
 }
 
-// MayHear reports whether a channel is subscribed, or may be: a subscribe or unsubscribe is under way.
+// MayHear reports whether a channel is subscribed, or a subscribe or unsubscribe is under way.
 func (h *Hub) MayHear(channel string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -197,9 +203,8 @@ func (h *Hub) listenLocked(name topicName, s *subscription) *topic {
 	return t
 }
 
-// close ends the subscription. The last user of a topic unsubscribes it. If its users have
-// names, and so come and go, and one was called, the topic remains for a while instead, as
-// a line of waiters does.
+// close ends the subscription. The last user of a topic unsubscribes it. But if its users have names
+// (they come and go), and messages have come, the topic stays subscribed for a while.
 func (s *subscription) close() {
 	h := s.hub
 	h.mu.Lock()
@@ -242,7 +247,7 @@ func (h *Hub) expire() {
 	}
 }
 
-// dropLocked has a topic without users unsubscribed, soon.
+// dropLocked unsubscribes a topic without users soon.
 func (h *Hub) dropLocked(t *topic) {
 	if t.place != nil {
 		h.unused.Remove(t.place)
@@ -256,7 +261,7 @@ func (h *Hub) dropLocked(t *topic) {
 	}
 	h.leaving = append(h.leaving, t)
 	switch {
-	case !t.live || len(h.leaving) >= mostLeaving: // a subscribe that is under way is revoked at once
+	case !t.live || len(h.leaving) >= mostLeaving: // a subscribe under way is revoked immediately
 		h.leaveLocked()
 	case h.leave == nil:
 		h.leave = time.AfterFunc(leaveWithin, func() {
@@ -274,7 +279,7 @@ func (h *Hub) leaveLocked() {
 		h.leave = nil
 	}
 	for _, t := range h.leaving {
-		if f := t.feed; f != nil && f.topics[t.name] == t { // else it has moved, or is used again
+		if f := t.feed; f != nil && f.topics[t.name] == t { // otherwise it has moved, or is used again
 			delete(f.topics, t.name)
 			f.changeLocked(t.name)
 		}
@@ -282,8 +287,8 @@ func (h *Hub) leaveLocked() {
 	h.leaving = nil
 }
 
-// restLocked notes that a topic is not subscribed any more, or may not be: its users are
-// told when it is again.
+// restLocked records that a topic may not be subscribed any more. Its users are notified when it is
+// subscribed again.
 func (t *topic) restLocked() {
 	t.live = false
 	for u := range t.users {
@@ -306,8 +311,8 @@ func (h *Hub) placeLocked(t *topic) {
 	}
 }
 
-// evacuate has sharded topics routed again: the session may have ended because their
-// slots moved to another node.
+// evacuate routes sharded topics again: the session may have ended because their slots moved to
+// another node.
 func (f *feed) evacuate() {
 	h := f.hub
 	h.mu.Lock()
@@ -324,8 +329,7 @@ func (f *feed) evacuate() {
 	h.Wire.RefreshTopology()
 }
 
-// message notifies the users of a topic, if it has any: all without a name, and the one that
-// the message names.
+// message notifies the users of a topic: all without a name, and the one that the message names.
 func (h *Hub) message(name topicName, payload string) {
 	h.mu.Lock()
 	var notify []func()
@@ -349,11 +353,11 @@ func (h *Hub) message(name topicName, payload string) {
 	call(notify)
 }
 
-// untold returns the callbacks of the users that were not told yet that the topic is
-// subscribed. It is called with hub.mu locked; the callbacks are called without.
-func (t *topic) untold() (notify []func()) {
-	for u, told := range t.users {
-		if !told {
+// unnotified returns the callbacks of the users that do not know yet that the topic is subscribed. The
+// caller holds hub.mu, and calls them without it.
+func (t *topic) unnotified() (notify []func()) {
+	for u, notified := range t.users {
+		if !notified {
 			t.users[u] = true
 			notify = append(notify, u.notify)
 		}
@@ -369,7 +373,7 @@ func call(notify []func()) {
 	}
 }
 
-// route finds the nodes of sharded topics until none is left.
+// route finds the nodes of sharded topics until all are routed.
 func (h *Hub) route() {
 	defer h.work.Add(-1)
 	for {
@@ -386,7 +390,7 @@ func (h *Hub) route() {
 			addr, node, err := h.Wire.Carrier(h.ctx, t.name.channel)
 			h.mu.Lock()
 			switch {
-			case h.topics[t.name] != t: // nobody needs it any more
+			case h.topics[t.name] != t: // it is not needed any more
 			case err != nil:
 				h.lost = append(h.lost, t)
 			default:
@@ -427,8 +431,8 @@ func (h *Hub) feedLocked(addr string, node redis.UniversalClient) *feed {
 	return f
 }
 
-// Close ends all feeds, and waits for their goroutines until ctx ends. They end at once, except one in a
-// handshake with a server that hangs: it ends with the timeouts of go-redis.
+// Close ends all feeds, and waits for their goroutines until ctx ends. They end immediately, except during a
+// handshake with a server that hangs, which ends with the timeouts of go-redis.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock() // no feed is begun after this
 	h.stop()

@@ -2,8 +2,7 @@ package seam
 
 import "time"
 
-// SystemClock is the real time. time.Now carries the monotonic clock, which
-// every deadline is counted on.
+// SystemClock is the real time. Deadlines use the monotonic clock that time.Now contains.
 type SystemClock struct{}
 
 func (SystemClock) Now() time.Time                 { return time.Now() }
@@ -16,8 +15,8 @@ func (t systemTimer) C() <-chan time.Time { return t.Timer.C }
 // FarAway is longer than any lease or wait.
 const FarAway = 365 * 24 * time.Hour
 
-// Jitter is a number in [0, n) that depends on who asks and how often, not on
-// the order in which goroutines ask: a simulation stays reproducible.
+// Jitter returns a duration in [0, n) that depends on the caller and the turn, not on the order in
+// which goroutines call it, so a simulation is reproducible.
 func Jitter(seed uint64, who int64, turn int, n time.Duration) time.Duration {
 	if n <= 0 {
 		return 0

@@ -1,6 +1,6 @@
-// Package seam has what tests replace in the library: clocks, random numbers, the text of
-// scripts, and the points at which a process may be stopped. Tests, the simulation and
-// rlocktest use it; programs never need to. It knows no other package of the module.
+// Package seam has what tests replace in the library: clocks, random numbers, the text of scripts, and
+// the points at which a process may be stopped. Tests, the simulation and rlocktest use it; programs
+// never need to. It imports no other package of the module.
 package seam
 
 import (
@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Env is what a client gets instead of the real clock, seed and so on. A zero field means the
-// real one.
+// Env replaces the clock, the seed and so on of a client. A zero field keeps the real one.
 type Env struct {
 	// Clock drives leases, renewals and the polling of waiters. The bounds of I/O and of
 	// calls, such as contexts and WithWait, follow the real clock.
@@ -21,32 +20,31 @@ type Env struct {
 	// Seed replaces the random seed of jitter. Jitter is a function of the seed and of the
 	// caller, never of the order of calls.
 	Seed uint64
-	// Random is what secrets are made of.
+	// Random is the source of secrets.
 	Random io.Reader
 	// Gate is called where a real process could be stopped for a while: after a reply was
 	// read, after a timer fired, before a hold is returned to its caller. It may block.
 	Gate func(point string)
 	// Work is called when a goroutine begins work that belongs to the current time of the
-	// clock: a command and the handling of its answer, or a look at what is due. The
-	// function that it returns is called at the end. A test that moves the clock waits for
-	// such work first.
+	// clock: a command and the handling of its reply, or serving what is due. The returned
+	// function is called at the end. A test that moves the clock waits for such work first.
 	Work func() (end func())
-	// Attach is called once, with a function that makes the client ask Redis at once about
-	// its holds of a lock, so that it learns of a loss before the next renewal.
+	// Attach is called once, with a function that makes the client check its holds of a lock in
+	// Redis immediately, so that it notices a loss before the next renewal.
 	Attach func(check func(lock string))
-	// Anonymous: the client neither introduces itself nor asks who others are.
+	// Anonymous: the client neither introduces itself nor finds out the processes of others.
 	Anonymous bool
 	// Alone is how many requests may be under way to one server before others are combined
 	// in pipelines.
 	Alone int
-	// Keep replaces how long lines of waiters are remembered when nobody waits, by the real clock.
+	// Keep replaces how long lines without waiters are kept, by the real clock.
 	Keep time.Duration
-	// Scripts replaces the text of scripts by name ("lock/enter"), so that a test can show
-	// that it notices a mistake in one.
+	// Scripts replaces the text of scripts by name ("lock/enter"), so that a test can prove that
+	// it notices a mistake in a script.
 	Scripts map[string]string
 }
 
-// Begin calls Work, if there is one.
+// Begin calls Work, unless nil.
 func (e *Env) Begin() (end func()) {
 	if e.Work == nil {
 		return func() {}
@@ -54,14 +52,14 @@ func (e *Env) Begin() (end func()) {
 	return e.Work()
 }
 
-// Stop calls Gate, if there is one.
+// Stop calls Gate, unless nil.
 func (e *Env) Stop(point string) {
 	if e.Gate != nil {
 		e.Gate(point)
 	}
 }
 
-// StopOf is Stop for one of many who may be at a point in the same instant.
+// StopOf is Stop for one of many goroutines that may be at a point in the same instant.
 func (e *Env) StopOf(point string, who int64) {
 	if e.Gate != nil {
 		e.Gate(point + " " + strconv.FormatInt(who, 10))
@@ -74,7 +72,7 @@ type Clock interface {
 	NewTimer(d time.Duration) Timer
 }
 
-// Timer is a time.Timer that may belong to a Clock of a test.
+// Timer is a time.Timer, or one of a test's Clock.
 type Timer interface {
 	C() <-chan time.Time
 	Stop() bool
@@ -85,17 +83,17 @@ type Timer interface {
 // result is an any because this package cannot import that one.
 var Option func(Env) any
 
-// Script returns the text of a script, as it is sent to a server, and its hash, by which a
-// server knows it. Package rlock sets it when it is initialized.
+// Script returns the text of a script, as it is sent to a server, and its SHA-1. Package rlock sets it
+// when it is initialized.
 var Script func(name string) (text, sha string)
 
-// Waiters is how many wait for a lock, of any type, in its client. Package rlock sets it when it is
-// initialized.
+// Waiters returns how many calls wait for a lock, of any type, in its client. Package rlock sets it when
+// it is initialized.
 var Waiters func(lock any) int
 
 type ofGroup struct{}
 
-// InGroup is ctx for the acquires of a MultiLock of its members.
+// InGroup returns ctx for the acquires that a MultiLock makes of its members.
 func InGroup(ctx context.Context) context.Context { return context.WithValue(ctx, ofGroup{}, true) }
 
 // OfGroup reports whether a MultiLock acquires one of its members.

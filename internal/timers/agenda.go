@@ -2,8 +2,8 @@ package timers
 
 import "github.com/go-rlock/rlock/internal/clock"
 
-// agenda has what is due, as a heap: what is due first is on top. It is not container/heap, whose calls by an interface
-// cost a lock and an unlock of very many some percent.
+// agenda is a heap of entries by the time at which they are due. It is not container/heap, whose calls through an
+// interface made a lock and unlock some percent slower.
 type agenda []*Entry
 
 func (g agenda) first() (at clock.Instant, any bool) {
@@ -13,7 +13,7 @@ func (g agenda) first() (at clock.Instant, any bool) {
 	return g[0].at, true
 }
 
-// next takes out what is due first, if that is not after a time.
+// next removes and returns the first entry, if it is due by a time.
 func (g *agenda) next(until clock.Instant) *Entry {
 	at, any := g.first()
 	if !any || at.After(until) {
@@ -24,7 +24,7 @@ func (g *agenda) next(until clock.Instant) *Entry {
 	return e
 }
 
-// set sets when an entry is due, which may be in the agenda already.
+// set sets when an entry is due, and adds it if necessary.
 func (g *agenda) set(e *Entry, at clock.Instant) {
 	e.at = at
 	if e.index == 0 {
@@ -34,7 +34,7 @@ func (g *agenda) set(e *Entry, at clock.Instant) {
 	g.settle(e)
 }
 
-// remove takes an entry out, if it is in the agenda.
+// remove removes an entry, if it is in the agenda.
 func (g *agenda) remove(e *Entry) {
 	if e.index == 0 {
 		return
@@ -42,7 +42,7 @@ func (g *agenda) remove(e *Entry) {
 	old := *g
 	n := len(old) - 1
 	last := old[n]
-	old[n] = nil // what ends must not be kept
+	old[n] = nil // for the garbage collector
 	if *g = old[:n]; last != e {
 		g.put(int(e.index)-1, last)
 		g.settle(last)

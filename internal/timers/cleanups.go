@@ -11,40 +11,40 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// CleanUpsConfig is what CleanUps need.
+// CleanUpsConfig configures CleanUps.
 type CleanUpsConfig struct {
 	Wire     *wire.Deployment
 	Timers   *Timers
-	Retried  func(of any, operation string, err error) // is told of a failure
-	Patience time.Duration                             // for the first copy of a request
+	Retried  func(of any, operation string, err error) // called after a failure
+	Patience time.Duration                             // how long to wait for the reply to the first copy of a request
 }
 
-// NewCleanUps returns CleanUps of which there are none.
+// NewCleanUps returns an empty CleanUps.
 func NewCleanUps(c CleanUpsConfig) *CleanUps { return &CleanUps{CleanUpsConfig: c} }
 
-// CleanUps are what a client still has to end in Redis after the callers have returned.
-// Only some clean-ups of a lock run at once: if ten thousand waiters are canceled
-// together, as at a deploy, Redis serves others between them. A clean-up that is not
-// answered soon lets the next one run, and is repeated with growing pauses. While the server does
-// not answer, only a PING asks whether it does. What was held up by that comes a few at a
-// time afterwards: an outage may leave tens of thousands, and the server has to serve others.
+// CleanUps end in Redis what callers have left behind: holds of acquires that were given up, and
+// releases without a reply. Only a few clean-ups of a lock run at a time: if ten thousand waiters are
+// canceled together, as by a deploy, Redis serves others in between. A clean-up without a reply lets
+// the next one run, and is repeated with growing pauses. While the server is silent it gets only a
+// PING. Clean-ups that an outage has held up are sent a few at a time afterwards: there may be tens of
+// thousands.
 type CleanUps struct {
 	CleanUpsConfig
 
-	open  atomic.Int64 // those that are not over
+	open  atomic.Int64 // clean-ups that are not over
 	mu    sync.Mutex   // guards the rest, and cleanUp.phase
 	lines map[any]*cleanUpLine
-	turn  clock.Instant // the last that a clean-up was given
-	taken int           // how many have that turn
+	turn  clock.Instant // latest turn that a clean-up was given
+	taken int           // how many clean-ups have that turn
 }
 
-// mostCleanUps is how many clean-ups of one lock a client has under way at once.
+// mostCleanUps is how many clean-ups of one lock a client has under way at a time.
 const mostCleanUps = 32
 
-// One pipeline of clean-ups that were held up is sent each turnEvery: a thousand in a second.
+// turnEvery is the time between two pipelines of clean-ups that an outage has held up: a thousand clean-ups a second.
 const turnEvery = wire.RoundSize * time.Millisecond
 
-// cleanUpLine are the clean-ups of one lock.
+// cleanUpLine has the clean-ups of one lock.
 type cleanUpLine struct {
 	underWay int
 	waiting  []*cleanUp
@@ -54,40 +54,39 @@ type cleanUpLine struct {
 type cleanUpPhase int
 
 const (
-	unbounded cleanUpPhase = iota // it does not count, or not any more
-	waiting                       // it is not called
-	admitted                      // it is one of those under way
+	unbounded cleanUpPhase = iota // does not count in its line
+	waiting                       // waits for admission
+	admitted                      // counts as under way
 )
 
-// cleanUp ends a hold in Redis: that of an acquire that was given up, or of a release
-// without an answer. It is repeated until Redis confirms it, or until the hold would have
-// run out by itself.
+// cleanUp ends a hold in Redis, after an acquire that was given up or a release without a reply. It is
+// repeated until Redis confirms it, or until the hold would have run out.
 type cleanUp struct {
 	Entry
 	of    *CleanUps
-	lock  any // whose line it is in
+	lock  any // key of its line
 	task  protocol.Task
 	until clock.Instant
-	done  chan struct{} // closed when it is over
-	then  func()        // called when it is over, if not nil; it must be quick
+	done  chan struct{} // closed when the clean-up is over
+	then  func()        // called when it is over, unless nil; must be quick
 
 	phase cleanUpPhase // guarded by CleanUps.mu
 
 	mu     sync.Mutex // guards the rest
 	pause  time.Duration
-	copies int // sent since the last answer
+	copies int // copies sent since the last reply
 	next   clock.Instant
-	late   bool // the copy that was sent last is, and the server was doubted for that
-	held   bool // it was held up, and has to wait for its turn
-	turn   bool // which it has
+	late   bool // the latest copy has no reply in time, and the server was doubted for that
+	held   bool // an outage has held it up: it has to wait for its turn
+	turn   bool // it has its turn
 	over   bool
 	last   bool // the client shuts down: a lasting error ends the clean-up
 }
 
 var _ Task = (*cleanUp)(nil)
 
-// Add begins a clean-up of a lock at the time from. It is repeated until the time until. When it is over it
-// calls then, if that is not nil, and closes the channel that is returned.
+// Add begins a clean-up of a lock at the time from, and repeats it at most until the time until. When it is over,
+// it calls then, unless nil, and closes the returned channel.
 func (s *CleanUps) Add(lock any, task protocol.Task, from, until clock.Instant, then func()) (over <-chan struct{}) {
 	u := &cleanUp{of: s, lock: lock, task: task, until: until, done: make(chan struct{}), then: then, next: from, pause: 50 * time.Millisecond}
 	u.Task = u
@@ -104,7 +103,7 @@ func (s *CleanUps) Add(lock any, task protocol.Task, from, until clock.Instant, 
 	return u.done
 }
 
-// Count is how many are not over.
+// Count returns how many clean-ups are not over.
 func (s *CleanUps) Count() int { return int(s.open.Load()) }
 
 // admit reports whether u may run now. Otherwise pass returns it when it may.
@@ -129,8 +128,7 @@ func (s *CleanUps) admit(u *cleanUp) bool {
 	return true
 }
 
-// pass takes u out of those under way, and returns the clean-up that may run instead, or
-// nil.
+// pass removes u from the clean-ups under way, and returns the clean-up that may run instead, or nil.
 func (s *CleanUps) pass(u *cleanUp) (next *cleanUp) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +140,7 @@ func (s *CleanUps) pass(u *cleanUp) (next *cleanUp) {
 	line := s.lines[u.lock]
 	for len(line.waiting) > 0 {
 		next, line.waiting = line.waiting[0], line.waiting[1:]
-		if next.phase == waiting { // else a shutdown has started it
+		if next.phase == waiting { // otherwise a shutdown has started it
 			next.phase = admitted
 			return next
 		}
@@ -189,7 +187,7 @@ func (u *cleanUp) Due(now clock.Instant, _ time.Duration) (Do, clock.Instant) {
 	if !u.task.OfQuorum() {
 		if u.copies > 0 && !u.late {
 			u.late, u.held = true, true
-			u.of.Wire.Failed(wire.NoAnswer(u.of.Patience, nil)) // not to be sure, but a PING will tell
+			u.of.Wire.Failed(wire.NoAnswer(u.of.Patience, nil)) // this is not certain, but a PING finds out
 		}
 		if u.of.Wire.IsLost(u.of.Patience) {
 			u.yield()
@@ -206,8 +204,8 @@ func (u *cleanUp) Due(now clock.Instant, _ time.Duration) (Do, clock.Instant) {
 			}
 		}
 	}
-	// The next copy is sent if this one is not answered: it may hang. The server may
-	// also be slow, so the pauses grow.
+	// Without a reply to this copy, whose connection may hang, the next one is sent. The server may also
+	// be slow, so the pauses grow.
 	if u.copies > 0 {
 		u.yield()
 	}
@@ -225,8 +223,8 @@ func (u *cleanUp) Answered(_ Do, _ clock.Instant, r protocol.Result[protocol.Kep
 	if u.over {
 		return 0
 	}
-	// An error reply of Redis, such as NOPERM, or a closed go-redis client may last, so
-	// the pauses grow longer. A key that is no lock any more holds nothing.
+	// An error reply of Redis, such as NOPERM, or a closed go-redis client may last, so the pauses grow
+	// longer. A key that is not a lock any more has no hold.
 	lasts := r.Err != nil && !wire.Transient(r.Err) && !wire.Panicked(r.Err)
 	if r.Err == nil || lasts && (u.last || wire.IsWrongType(r.Err)) {
 		u.endLocked()
@@ -251,7 +249,7 @@ func (u *cleanUp) Answered(_ Do, _ clock.Instant, r protocol.Result[protocol.Kep
 	return u.next
 }
 
-// needlessLocked reports whether the client shuts down and nobody needs the clean-up.
+// needlessLocked reports whether the client shuts down and the clean-up is not needed.
 func (u *cleanUp) needlessLocked() bool {
 	task, ok := u.task.(protocol.Dispensable)
 	return ok && u.last && task.Dispensable()
@@ -262,7 +260,7 @@ func (u *cleanUp) endLocked() {
 		u.over = true
 		u.of.open.Add(-1)
 		if u.then != nil {
-			u.then() // before whoever waits goes on, and may need what it gives back
+			u.then() // before done: what it gives back may be needed next
 		}
 		close(u.done)
 		u.yield()

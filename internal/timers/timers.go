@@ -1,6 +1,16 @@
-// Package timers calls tasks in time: what renews a hold or ends it at its deadline, and the clean-ups of what its
-// callers have left behind in Redis. It sends what they have to say in pipelines, and so has one goroutine for
-// a hundred thousand of them. It knows no locks: a task is whatever is [Timers.Add]ed.
+// Package timers calls tasks when they are due, and sends their requests in pipelines: one goroutine serves a hundred
+// thousand tasks. The tasks are the renewals and deadlines of holds, and the clean-ups of what callers have left behind
+// in Redis. The package knows no locks.
+//
+// # States of a task
+//
+// A task is added, due from time to time, and ended: by [Timers.Remove], or by the zero time that its Due or Answered
+// returns. [Timers.Drain] makes all tasks due, because the client shuts down.
+//
+// # Failures
+//
+// The goroutine never waits for Redis, so a server that hangs delays neither the deadlines nor the renewals on other
+// servers. Each task decides when a request without a reply is repeated.
 package timers
 
 import (
@@ -17,75 +27,72 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Task is something that must be done in time. It is called from one goroutine at a time, without a lock of the
-// Timers, except Answered, which may come late and concurrently.
+// Task must be done in time. One goroutine at a time calls it, without a lock of the Timers, except for Answered,
+// which may be called late and concurrently.
 type Task interface {
-	// Due is called at about the time that was asked for, perhaps a slack too
-	// early. It returns what to do now, if anything, and when to be called
-	// again; the zero time ends the task.
+	// Due is called at about the time that was set, perhaps a slack too early. It returns what
+	// to send now, if anything, and when to be called again; the zero time ends the task.
 	Due(now clock.Instant, slack time.Duration) (Do, clock.Instant)
-	// Answered is called with the result of what was sent at sent, if there ever is
-	// one. It returns when to be called again.
+	// Answered is called with the result of the request sent at sent, if there is one. It
+	// returns when to be called again.
 	Answered(did Do, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant
 	// Drain is called when the client shuts down. The task is due then.
 	Drain()
 }
 
-// Do is what a task has to send now.
+// Do is what a task sends now.
 type Do struct {
-	Task protocol.Task // nil: nothing
-	Kind uint8         // the task's own
+	Task protocol.Task // nil if there is nothing to send
+	Kind uint8         // passed back to the task with the result
 }
 
-// Entry is a task's place among the timers. It is ready to be added when it has the task.
+// Entry is a task's place among the timers. Set Task before adding it.
 type Entry struct {
 	Task       Task
 	at         clock.Instant // guarded by Timers.mu, as the rest
-	index      int32         // in the agenda, from 1; 0: it is not there
-	background bool          // nobody waits for it: see AddBackground
+	index      int32         // in the agenda, from 1; 0 if it is not there
+	background bool          // a shutdown does not wait for it: see AddBackground
 	drained    bool
-	hurried    bool // it is due now, and has not been called since
+	hurried    bool // due now, and not called since
 	ended      bool
 }
 
-// Config is what Timers need.
+// Config configures Timers.
 type Config struct {
 	Env      *seam.Env
 	Timeline clock.Timeline
 	Wire     *wire.Deployment
-	Slack    time.Duration // tasks due within it are done together
-	// Answered is told of each pipeline that was sent, with the answers to the requests that say Told.
+	Slack    time.Duration // tasks that are due within it are done together
+	// Answered is called after each pipeline, with the replies to the requests that have Told set.
 	Answered func(node redis.UniversalClient, answers []wire.Answer)
 }
 
-// Timers call the tasks of a client when they are due, with one goroutine, one timer and one agenda. They
-// never wait for Redis themselves: goroutines that last as long as a round send the requests,
-// so that a server that hangs delays neither the deadlines nor the renewals on other
-// servers.
+// Timers call the tasks of a client when they are due, with one goroutine, one timer and one agenda. Other
+// goroutines, which last as long as a round, send the requests.
 type Timers struct {
 	Config
-	left wire.Tally    // entries that have not ended, without the background
+	left wire.Tally    // entries that have not ended, except background ones
 	poke chan struct{} // capacity 1: something is due earlier than armed; see wakeLocked
 	quit chan struct{}
 
 	mu       sync.Mutex    // guards the rest, and the entries
-	ended    chan struct{} // closed when the goroutine has ended; nil: never began
+	ended    chan struct{} // closed when the goroutine has ended; nil before it begins
 	agenda   agenda
-	armed    clock.Instant // when the goroutine will look next
-	woken    func()        // ends the work that a wake-up has begun; nil: there was none
+	armed    clock.Instant // when the goroutine wakes next
+	woken    func()        // ends the work that a wake-up has begun; nil without one
 	draining bool
 	closed   bool
 }
 
-// spare is for how many tasks that have ended there is room.
+// spare is how much larger than needed the agenda and its buffers may be.
 const spare = 1000
 
-// New returns Timers without tasks. Their goroutine begins with the first.
+// New returns Timers without tasks. The goroutine begins with the first.
 func New(c Config) *Timers {
 	return &Timers{Config: c, poke: make(chan struct{}, 1), quit: make(chan struct{})}
 }
 
-// Add begins a task, which is due at a time. If the client is shutting down it is drained at once.
+// Add begins a task that is due at a time. If the client is shutting down, the task is drained immediately.
 func (t *Timers) Add(e *Entry, at clock.Instant) {
 	t.mu.Lock()
 	if t.closed {
@@ -95,13 +102,13 @@ func (t *Timers) Add(e *Entry, at clock.Instant) {
 		return
 	}
 	defer t.mu.Unlock()
-	if !e.ended { // else it was removed before it began
+	if !e.ended { // otherwise it was removed before it began
 		t.left.Add(1)
 		t.pushLocked(e, at)
 	}
 }
 
-// AddBackground adds a task that nobody waits for, not even a shutdown. It is due when it is moved.
+// AddBackground adds a task that a shutdown does not wait for. It is due when it is moved.
 func (t *Timers) AddBackground(e *Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,7 +142,7 @@ func (t *Timers) Move(e *Entry, at clock.Instant) {
 	}
 }
 
-// Hurry makes a task due now, even if Due or Answered, called before, returns a later time after this.
+// Hurry makes a task due now, even if a call of Due or Answered that is under way returns a later time.
 func (t *Timers) Hurry(e *Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,8 +168,8 @@ func (t *Timers) pushLocked(e *Entry, at clock.Instant) {
 	}
 }
 
-// wakeLocked makes the goroutine look at once. For a test that moves the clock its work
-// begins here: a task that the goroutine does not know yet may be due.
+// wakeLocked wakes the goroutine. For a test that moves the clock, the goroutine's work begins here: a
+// task that it does not know yet may be due.
 func (t *Timers) wakeLocked() {
 	if t.woken == nil {
 		t.woken = t.Env.Begin()
@@ -173,8 +180,8 @@ func (t *Timers) wakeLocked() {
 	}
 }
 
-// awake is called before the goroutine looks, which it does for all pokes so far. It ends
-// the work that wakeLocked began.
+// awake is called before the goroutine serves what is due, for all pokes so far. It ends the work that
+// wakeLocked began.
 func (t *Timers) awake() {
 	t.mu.Lock()
 	select {
@@ -195,12 +202,12 @@ func (t *Timers) endLocked(e *Entry) {
 	}
 	e.ended = true
 	t.agenda.remove(e)
-	if !e.at.IsZero() && !e.background { // else it has yet to be added, or is not waited for
+	if !e.at.IsZero() && !e.background { // otherwise it is not counted, or not added yet
 		t.left.Add(-1)
 	}
 }
 
-// Drain tells every task that the client shuts down, also those that are added later.
+// Drain drains every task, because the client shuts down; also those that are added later.
 func (t *Timers) Drain() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -215,25 +222,25 @@ func (t *Timers) Drain() {
 			any = true
 		}
 	}
-	if any && !t.closed { // else Close may follow at once
+	if any && !t.closed { // otherwise there is nothing to wake, or no goroutine
 		t.wakeLocked()
 	}
 }
 
-// Idle reports whether all tasks have ended, but for the background.
+// Idle reports whether all tasks have ended, except background tasks.
 func (t *Timers) Idle() bool { return t.left.None() }
 
-// WaitIdle waits for that, or for the end of ctx.
+// WaitIdle waits until all tasks have ended, except background tasks, or until ctx ends.
 func (t *Timers) WaitIdle(ctx context.Context) error { return t.left.Wait(ctx) }
 
-// IsClosed reports whether nothing is served any more.
+// IsClosed reports whether Close was called.
 func (t *Timers) IsClosed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.closed
 }
 
-// Close ends the goroutine and returns the tasks that are left undone.
+// Close ends the goroutine, and returns the tasks that have not ended.
 func (t *Timers) Close() (left []Task) {
 	t.mu.Lock()
 	ended := t.ended
@@ -253,7 +260,7 @@ func (t *Timers) Close() (left []Task) {
 	}
 	t.mu.Unlock()
 	for _, d := range left {
-		d.Drain() // the goroutine may not have done it: no lease is valid if nobody looks after it
+		d.Drain() // the goroutine may not have done it, and no lease is valid without a watchdog
 	}
 	return left
 }
@@ -281,12 +288,12 @@ func (t *Timers) run(s *clock.Sleeper, ended chan struct{}) {
 	}
 }
 
-// oversleeps is how much later than it wanted the goroutine wakes if the process is short of processors. Go looks at its
-// timers whenever a goroutine is preempted, which is each 10 ms or so; an answer of Redis comes behind all that can run.
+// oversleeps is how late the goroutine wakes at least if the process is short of processors. Go checks its timers
+// when a goroutine is preempted, about every 10 ms; a reply of Redis waits behind all runnable goroutines.
 const oversleeps = 2 * time.Millisecond
 
-// turn does what is due, and returns what is to be sent. It takes and returns room for what is
-// due in the next turn.
+// turn calls what is due, and returns what is to be sent. It takes and returns a buffer for the next
+// turn.
 func (t *Timers) turn(now clock.Instant, room []*Entry) (sends []sending, _ []*Entry) {
 	due := t.pop(now, room)
 	var background []sending
@@ -307,12 +314,12 @@ func (t *Timers) turn(now clock.Instant, room []*Entry) (sends []sending, _ []*E
 		}
 		t.Move(e, next)
 	}
-	clear(due)                               // what ends must not be kept
-	return append(sends, background...), due // what keeps a lock goes first
+	clear(due)                               // for the garbage collector
+	return append(sends, background...), due // renewals go first
 }
 
-// pop takes what is due out of the agenda, a few at a time: callers need the mutex meanwhile.
-// It returns it in room if that is enough, and not much too large.
+// pop removes what is due from the agenda, a few entries at a time: callers need the mutex meanwhile.
+// It reuses room if its capacity fits.
 func (t *Timers) pop(now clock.Instant, room []*Entry) (due []*Entry) {
 	t.mu.Lock()
 	if cap(room) <= len(t.agenda)+spare {
@@ -334,8 +341,7 @@ func (t *Timers) pop(now clock.Instant, room []*Entry) (due []*Entry) {
 	return due
 }
 
-// begins is called before a task is called. It reports whether that has yet to be told that the client
-// shuts down.
+// begins is called before a task is called. It reports whether the task has to be drained first.
 func (t *Timers) begins(e *Entry) (drains bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -346,8 +352,8 @@ func (t *Timers) begins(e *Entry) (drains bool) {
 	return true
 }
 
-// arm decides when to look next and returns how long that is from now: at the beginning of the slack in which
-// something is due first, as what is due in one is done together.
+// arm sets when the goroutine wakes next, and returns how long that is from now: at the beginning of the slack in
+// which the first task is due. What is due in one slack is done together.
 func (t *Timers) arm(now clock.Instant) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -364,7 +370,7 @@ func (t *Timers) arm(now clock.Instant) time.Duration {
 	return max(t.armed.Sub(t.Now()), 0)
 }
 
-// sending is what a task has sent. It is the recipient of the outcome.
+// sending is a request of a task, and the recipient of its outcome.
 type sending struct {
 	t  *Timers
 	e  *Entry
@@ -379,8 +385,7 @@ func (s *sending) Done(sent time.Time, r protocol.Result[protocol.Kept]) {
 	s.t.Move(s.e, s.e.Task.Answered(s.do, s.t.Timeline.At(sent), r))
 }
 
-// send sends what is due. It returns when the nodes of one deployment have answered,
-// or are waited for by others.
+// send sends what is due. It returns when the server has replied; in a cluster it may return earlier.
 func (t *Timers) send(sends []sending, busy bool) {
 	round := t.Wire.NewRound(len(sends))
 	if busy {

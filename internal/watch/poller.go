@@ -12,38 +12,37 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// watchGap is the shortest pause between two looks of a watch. No reader follows more
-// than a hundred changes a second, and the pause bounds the cost on a busy lock, whose
-// every release is a message.
+// watchGap is the shortest pause between two polls of a watch. No reader follows more than a hundred
+// changes a second, and the pause bounds the cost on a busy lock, whose every release is a message.
 const watchGap = 10 * time.Millisecond
 
-// watchYield is the longest time from a message to the look of a watch: some round trips.
+// watchYield is the longest time from a message to the poll of a watch: some round trips.
 const watchYield = 2 * time.Millisecond
 
-// Config is what Pollers need.
+// Config configures Pollers.
 type Config struct {
 	Env     *seam.Env
 	Wire    *wire.Deployment
 	Running *wire.Tally     // counts the goroutines
 	Closing <-chan struct{} // ends all watches
 	Seed    uint64
-	Longest time.Duration // pause between two looks
+	Longest time.Duration // longest pause between two polls
 }
 
-// Pollers are those of a client. S is what they see.
+// Pollers has the watches of a client. S is the state that they show.
 type Pollers[S any] struct {
 	Config
 
 	mu     sync.Mutex         // guards the rest, and the watches of each poller
-	byKey  map[any]*poller[S] // those that have watches
-	serial int64              // of the latest
+	byKey  map[any]*poller[S] // pollers that have watches
+	serial int64              // number of the latest poller
 }
 
-// New returns Pollers that have nothing to do.
+// New returns Pollers without watches.
 func New[S any](c Config) *Pollers[S] { return &Pollers[S]{Config: c} }
 
-// Show has the audience told what there is to see of a lock, now and after each change, until the context ends or
-// the client closes. Then it is told the end.
+// Show shows the audience the state of a lock, now and after each change, until ctx ends or the client closes. Then it
+// calls the End of the audience.
 func (ps *Pollers[S]) Show(ctx context.Context, of Lock[S], to Audience[S]) {
 	w := &watch[S]{audience: to}
 	if ctx.Err() != nil {
@@ -54,34 +53,34 @@ func (ps *Pollers[S]) Show(ctx context.Context, of Lock[S], to Audience[S]) {
 	w.until(ctx, func() { ps.leave(w) })
 }
 
-// Lock is what is watched.
+// Lock is what a watch polls.
 type Lock[S any] struct {
-	// Key identifies what is seen: watches with the same one share a poller, which uses the Lock of the first.
+	// Key identifies the state: watches with the same key share a poller, which uses the Lock of the first.
 	Key  any
 	Look func(ctx context.Context) (S, error)
-	// Listen has notify called when there may be news. It returns nil if it cannot, now or ever.
+	// Listen makes notify be called when the state may have changed. It returns nil if it cannot.
 	Listen func(ctx context.Context, notify func()) (end func())
-	// Changed reports whether s differs from what was seen last, nil for the first. It may complete s.
+	// Changed reports whether s differs from the last state, which is nil at first. It may complete s.
 	Changed func(last, s *S) bool
-	Rest    func(s *S) time.Duration // how long it stays as it is if nothing is announced; negative: for good
-	Fill    func(s *S)               // completes what the audience is told; what is compared stays
+	Rest    func(s *S) time.Duration // how long the state lasts without a message; negative if forever
+	Fill    func(s *S)               // completes the state for the audience, without changing what Changed compares
 	Failed  func(ctx context.Context, err error)
 }
 
-// poller looks at a lock for all its watches in a client.
+// poller polls a lock for all its watches in a client.
 type poller[S any] struct {
 	Lock[S]
 	all    *Pollers[S]
 	number int64         // for jitter
 	poke   chan struct{} // capacity 1: a message came, or may have been missed
-	joined chan struct{} // capacity 1: a watch has joined that has seen nothing yet
+	joined chan struct{} // capacity 1: a watch has joined that has no state yet
 	ctx    context.Context
 	cancel context.CancelFunc // called when the last watch leaves
 	s      *clock.Sleeper
 
 	watches map[*watch[S]]struct{} // guarded by pollers.mu
 
-	last *S // the latest that was delivered; nil: none was
+	last *S // latest state that was shown; nil at first
 }
 
 func (ps *Pollers[S]) join(w *watch[S], of Lock[S]) {
@@ -133,13 +132,13 @@ func (p *poller[S]) audience() []*watch[S] {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	select {
-	case <-p.joined: // it is one of them
+	case <-p.joined: // the watch that joined is one of them
 	default:
 	}
 	return slices.Collect(maps.Keys(p.watches))
 }
 
-// end closes the channels of all watches that are left, as the client shuts down.
+// end ends all remaining watches, because the client shuts down.
 func (p *poller[S]) end() {
 	ps := p.all
 	ps.mu.Lock()
@@ -173,7 +172,7 @@ func (p *poller[S]) run() {
 
 	gap := min(watchGap, ps.Longest)
 	pause := gap
-	var next time.Time // when it looks if nothing wakes it earlier
+	var next time.Time // time of the next poll, unless something wakes the poller earlier
 	woken, failures := clock.ByTime, 0
 	for look := 0; ; look++ {
 		audience := p.audience()
@@ -209,12 +208,12 @@ func (p *poller[S]) run() {
 			if changed || woken != clock.ByNews || failures > 0 {
 				pause = min(2*pause, ps.Longest)
 			} else {
-				planned = true // a watch that begins does not change the pace
+				planned = true // a watch that joins does not change the pace
 			}
 			failures = 0
 		}
 		if unsubscribe == nil {
-			// Nothing is missed until it is confirmed, because the confirmation pokes.
+			// What changes before the confirmation is not missed, because the confirmation pokes.
 			unsubscribe = p.Listen(ctx, func() { offer(p.poke) })
 		}
 		// The jitter keeps pollers apart.
@@ -243,8 +242,8 @@ func (p *poller[S]) jitter(look int, d time.Duration) time.Duration {
 	return seam.Jitter(p.all.Seed, p.number, look, d)
 }
 
-// sleep sleeps for d, or less if it is poked, or if a watch joins, which must get the state
-// at once.
+// sleep sleeps for d, or less if the poller is poked, or if a watch joins, which gets the state
+// immediately.
 func (p *poller[S]) sleep(d time.Duration, poke <-chan struct{}) (why clock.Waking) {
 	why = p.s.Sleep(d, poke, p.joined, p.ctx.Done(), p.all.Closing)
 	if why < clock.ByClosing {

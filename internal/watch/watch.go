@@ -1,6 +1,9 @@
-// Package watch looks at something for those who want to see each change of it: in one goroutine for all of them, as
-// often as it is announced, and now and then. [Pollers.Show] begins a watch. It knows no locks: what is
-// seen, an S, is compared and handed on.
+// Package watch polls the state of locks for callers that want each change. [Pollers.Show] begins a watch. All watches
+// of a lock in a client share a goroutine, which polls after each message, and from time to time. The package knows no
+// locks: it compares states of type S, and passes them on.
+//
+// A state that lasts for less than the shortest pause between two polls may be skipped. When Redis does not answer,
+// the watch goes on, and shows the next state that it gets.
 package watch
 
 import (
@@ -8,20 +11,20 @@ import (
 	"sync"
 )
 
-// Audience is told what there is to see, by one caller at a time.
+// Audience gets the states of a watch, from one caller at a time.
 type Audience[S any] interface {
 	Tell(s *S) // must not keep s
 	End()
 }
 
-// watch is one that is under way.
+// watch is a watch under way.
 type watch[S any] struct {
 	poller   *poller[S]
 	audience Audience[S]
 
 	mu     sync.Mutex  // guards the rest, and the audience
-	some   bool        // it was told something
-	ended  bool        // and the end
+	some   bool        // the audience has got a state
+	ended  bool        // the audience has got the end
 	forget func() bool // stops waiting for the end of the context
 }
 
@@ -34,7 +37,7 @@ func (w *watch[S]) until(ctx context.Context, leave func()) {
 	}
 }
 
-// tell tells what is news to the watch.
+// tell shows a state, if it has changed or is the first.
 func (w *watch[S]) tell(s *S, changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,7 +48,7 @@ func (w *watch[S]) tell(s *S, changed bool) {
 	w.audience.Tell(s)
 }
 
-// waits reports whether the watch was told nothing yet.
+// waits reports whether the audience has got no state yet.
 func (w *watch[S]) waits() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,11 +68,10 @@ func (w *watch[S]) end() {
 	}
 }
 
-// Latest is a channel, of capacity 1, that has the latest of what was sent if it was not
-// read yet. Only one may send.
+// Latest is a channel of capacity 1 that keeps only the latest value. Only one goroutine may send.
 type Latest[T any] chan T
 
-// Send sends v, in place of what was not read.
+// Send sends v, and replaces a value that was not read.
 func (c Latest[T]) Send(v T) {
 	select {
 	case <-c:
