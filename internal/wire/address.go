@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Address is the address of the server, in one form for each server; "" if the client
-// does not show it. It does not resolve names: two addresses may still lead to one server.
+// Address returns the address of the server in a canonical form, or "" if the client does not show it.
+// It does not resolve names: two addresses may still lead to one server.
 func (d *Deployment) Address() string {
 	one, ok := d.rdb.(*redis.Client)
 	if !ok {
@@ -22,7 +22,7 @@ func (d *Deployment) Address() string {
 	}
 	host, port, err := net.SplitHostPort(o.Addr)
 	if err != nil {
-		return "" // a Sentinel deployment: the address of the master does not show
+		return "" // a Sentinel deployment: the client does not show the master's address
 	}
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
 	if ip, err := netip.ParseAddr(host); err == nil {

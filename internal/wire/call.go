@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// copies is how many copies of a request may be under way at once. The second
-// goes out when half of the budget is spent: earlier, or more of them, would
-// multiply the load of a server that is merely slow.
+// copies is how many copies of a request may be under way at a time. The second is sent when half of the
+// budget is spent: earlier, or more of them, would multiply the load of a server that is merely slow.
 const copies = 2
 
 var (
@@ -19,45 +18,45 @@ var (
 	errTick = errors.New("the timer has fired") // not an answer
 )
 
-// call waits for the answer to a request: that of a Do, or of an errand that has none yet. It is used
-// again when all its copies were answered: then nobody else has it.
+// call waits for the reply to a request: of a Do, or of an errand whose first copy has none yet. It is reused
+// when all its copies have got their replies: then no other goroutine has it.
 type call struct {
 	answers chan Answer   // has room for all copies under way, and for the ticks of the timer
 	over    chan struct{} // closed if the call ends while a copy is under way
-	timer   *time.Timer   // a channel of its own would make each wait dearer
-	armed   time.Time     // when the timer fires, unless its tick is in answers; zero: neither
+	timer   *time.Timer   // sends a tick to answers: a separate channel would make each wait slower
+	armed   time.Time     // when the timer fires, unless its tick is in answers; zero otherwise
 
 	d        *Deployment
 	r        *Request
-	errand   Errand          // whose first copy has no answer yet; nil: it is a Do
-	ctx      context.Context // the caller's
+	errand   Errand          // errand whose first copy has no reply yet; nil for a Do
+	ctx      context.Context // context of the caller
 	budget   time.Duration
 	began    time.Time
 	deadline time.Time
-	pause    time.Duration // before the next copy, after one that has failed
-	last     error         // of what a copy has failed last
-	heard    time.Time     // when it did
-	absent   *Answer       // a copy found the work done, and others were still under way
-	answered int           // copies that found the work done
-	late     time.Time     // when the next copy is due; zero: it is not
+	pause    time.Duration // pause before the next copy, after a failure
+	last     error         // latest failure of a copy
+	heard    time.Time     // when that failure came
+	absent   *Answer       // reply of a copy that found nothing to do while others were under way
+	answered int           // copies that found nothing to do
+	late     time.Time     // when the next copy is due; zero if it is not
 	patience time.Duration
-	held     job          // the copy that waits for a worker
-	in       *sender      // of the first copy, which may wait there
-	queued   bool         // it waits still; guarded by the mutex of in, as is the next
-	begun    time.Time    // when a worker took the copy that waited; zero: none has
-	withdrew bool         // a copy was withdrawn: its job may be in a queue for a while
-	waiting  int          // copies not yet answered
+	held     job          // copy that waits for a worker
+	in       *sender      // sender of the first copy, which may wait there
+	queued   bool         // that copy still waits; guarded by the mutex of in, like begun
+	begun    time.Time    // when a worker took the waiting copy; zero if none has
+	withdrew bool         // a copy was withdrawn: its job may stay in a queue for a while
+	waiting  int          // copies without a reply
 	sent     int          // copies that may have run or may run yet
-	taken    [copies]bool // the slots of those that are not answered
+	taken    [copies]bool // slots of the copies without a reply
 
-	// Of the copy in each slot, when a worker has begun with it; grounded: it may not begin.
+	// flights has the copy in each slot, once a worker has begun with it, or grounded if it may not begin.
 	flights [copies]atomic.Pointer[flight]
 }
 
 // newCall returns a call at rest.
 func newCall() *call {
-	// There is one tick at a time; two if the timer fires just before it is set again, and the
-	// process is stopped then. A worker must not wait for room: nobody may take answers any more.
+	// There is one tick at a time, or two if the timer fires just before it is set again and the process is
+	// stopped then. A worker must not wait for room, because the caller may have left.
 	c := &call{answers: make(chan Answer, copies+2), over: make(chan struct{})}
 	c.timer = time.AfterFunc(time.Hour, func() {
 		select {
@@ -69,8 +68,8 @@ func newCall() *call {
 	return c
 }
 
-// calls are at rest. They belong to one Deployment, not to the process, as workers do: in a synctest
-// bubble, channels and timers from another one must not be used.
+// calls are the calls at rest of a deployment. They are not shared by the process, and neither are workers: in a
+// synctest bubble, channels and timers from another bubble must not be used.
 type calls struct {
 	mu  sync.Mutex // guards all
 	all []*call
@@ -98,15 +97,14 @@ func (s *calls) put(c *call) {
 	}
 }
 
-// Do runs a request until it is answered, ctx ends, or the budget and the time for
-// replicas are spent. Then it returns, even if go-redis does not: canceling a context
-// does not interrupt go-redis's I/O, and its read timeout may be longer or off. Copies
-// that are still under way end with go-redis's timeouts; Answer.Unsure tells the caller
-// of them.
+// Do sends a request until it gets a reply, ctx ends, or the budget and the time for replicas are spent.
+// Then it returns, even if go-redis does not: canceling a context does not interrupt the I/O of go-redis,
+// and its read timeout may be longer or off. Copies that are still under way end with the timeouts of
+// go-redis; Answer.Unsure reports them.
 //
-// If a reply is late, a second copy is sent while the first may still be answered: every
-// script may run twice. After errors that mean "not now" or "not here" the request is sent
-// again until the budget is spent.
+// If a reply is late, a second copy is sent while the first may still get its reply: every script may run
+// twice. After errors that mean "not now" or "not here" the request is sent again until the budget is
+// spent.
 func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) Answer {
 	if err := ctx.Err(); err != nil {
 		return Answer{Err: err}
@@ -134,7 +132,7 @@ func (c *call) begin(now time.Time, budget time.Duration) {
 	c.pause, c.last, c.absent, c.answered = 10*time.Millisecond, nil, nil, 0
 }
 
-// follow begins the call of an errand, whose first copy was sent a while ago.
+// follow begins the call of an errand whose first copy was sent before.
 func (c *call) follow(sent time.Time, budget time.Duration, f *flight) {
 	c.begin(sent, budget)
 	c.waiting, c.sent, c.taken[0] = 1, 1, true
@@ -144,7 +142,7 @@ func (c *call) follow(sent time.Time, budget time.Duration, f *flight) {
 	c.arm(now)
 }
 
-// result waits for the answer, and puts the call to rest.
+// result waits for the reply, and puts the call to rest.
 func (c *call) result() Answer {
 	a := c.wait()
 	if c.waiting > 0 {
@@ -160,9 +158,9 @@ func (c *call) result() Answer {
 	return a
 }
 
-// launch sends a copy, or has it wait for a worker. It does not wait if another copy is under
-// way: workers that hang may be why that has no answer. If by is not zero, the caller may send
-// the copy itself: then launch returns when that is answered.
+// launch sends a copy, or queues it for a worker. A second copy is never queued: workers that hang may be
+// the reason why the first has no reply. If by is not zero, the caller may send the copy itself: then
+// launch returns with the reply.
 func (c *call) launch(now time.Time, by way) {
 	c.waiting++
 	c.sent++
@@ -178,7 +176,7 @@ func (c *call) launch(now time.Time, by way) {
 	j := c.d.newJob()
 	j.call, j.r, j.slot = c, c.r, c.slot()
 	if to == &c.d.senders.free {
-		by = way{} // it is not known which server is asked
+		by = way{} // the server is not known
 	}
 	self, begins := to.put(j, now, by)
 	switch {
@@ -190,7 +188,7 @@ func (c *call) launch(now time.Time, by way) {
 	}
 }
 
-// slot takes a slot for a copy. There is one: no more copies than slots are under way.
+// slot takes a free slot for a copy. There is one, because no more copies than slots are under way.
 func (c *call) slot() uint8 {
 	i := slices.Index(c.taken[:], false)
 	c.taken[i] = true
@@ -198,7 +196,7 @@ func (c *call) slot() uint8 {
 	return uint8(i)
 }
 
-// begins notes that a worker begins with a copy, and reports whether it may.
+// begins records that a worker begins with a copy, and reports whether it may.
 func (c *call) begins(slot uint8, f *flight) bool { return c.flights[slot].CompareAndSwap(nil, f) }
 
 // recall withdraws the copies that have not left the process yet.
@@ -212,8 +210,8 @@ func (c *call) recall() {
 	}
 }
 
-// withdraw takes back the copy that waits for a worker: it was never sent. It reports whether
-// there was one.
+// withdraw withdraws the copy that waits for a worker, which was never sent. It reports whether there was
+// one.
 func (c *call) withdraw() bool {
 	j := c.held
 	c.held = job{}
@@ -227,9 +225,10 @@ func (c *call) withdraw() bool {
 	return true
 }
 
-// look is called when another copy may be due. It reports whether it is not, since the first waited for a worker. Each
-// call looks by itself: those whose copies share a pipeline do not all send others in the same instant.
-func (c *call) look(now time.Time) (early bool) {
+// isEarly is called when another copy may be due. It reports that it is not due yet if the first has waited for a
+// worker. Each call checks that for itself, so calls that share a pipeline do not all send their second copy in the same
+// instant.
+func (c *call) isEarly(now time.Time) bool {
 	if c.held.call == nil {
 		return false
 	}
@@ -242,7 +241,7 @@ func (c *call) look(now time.Time) (early bool) {
 	return true
 }
 
-// next is whatever comes first: the time for another copy, or the deadline.
+// next returns the time for another copy, or the deadline if that is earlier.
 func (c *call) next() time.Time {
 	if !c.late.IsZero() && c.late.Before(c.deadline) {
 		return c.late
@@ -250,8 +249,8 @@ func (c *call) next() time.Time {
 	return c.deadline
 }
 
-// arm has the timer fire at the next time, or before. It is left as it was armed for an earlier
-// request: to set and to stop it for each costs more than a tick too early once in a while.
+// arm makes the timer fire at the next time, or before. A timer that was armed for an earlier request stays
+// armed: to set and stop it for each request costs more than a tick that comes too early now and then.
 func (c *call) arm(now time.Time) {
 	if next := c.next(); c.armed.IsZero() || c.armed.After(next) {
 		c.armed = next
@@ -259,13 +258,12 @@ func (c *call) arm(now time.Time) {
 	}
 }
 
-// isLate reports, when the timer has fired, whether another copy is due; if not, the
-// deadline has passed.
+// isLate reports, when the timer has fired, whether another copy is due. Otherwise the deadline has passed.
 func (c *call) isLate(now time.Time) bool {
 	return now.Before(c.deadline) && !c.late.IsZero() && !now.Before(c.late)
 }
 
-// wait waits until a copy is answered, and has others sent.
+// wait waits for a reply, and sends other copies.
 func (c *call) wait() Answer {
 	for {
 		select {
@@ -282,7 +280,7 @@ func (c *call) wait() Answer {
 	}
 }
 
-// isDone takes the answer to a copy, and reports whether the call has it then.
+// isDone takes the answer to a copy, and reports whether that ends the call.
 func (c *call) isDone(a *Answer) bool {
 	c.takes(a)
 	switch {
@@ -292,7 +290,7 @@ func (c *call) isDone(a *Answer) bool {
 			*a = a.after(c.absent)
 		}
 		if c.waiting > 0 {
-			found := *a // only this one is allocated
+			found := *a // so that only this answer is allocated
 			c.absent = &found
 			return false
 		}
@@ -307,15 +305,15 @@ func (c *call) isDone(a *Answer) bool {
 	return true
 }
 
-// takes notes that a copy was answered, or has failed.
+// takes records that a copy has got its reply, or has failed.
 func (c *call) takes(a *Answer) {
 	c.waiting--
 	c.taken[a.slot] = false
 	c.held = job{}
 }
 
-// isOver is called when a copy has failed of what may pass. It reports whether the call ends with that; if
-// not, another copy is sent after a pause.
+// isOver is called when a copy has failed with an error that may pass. It reports whether the call ends with it;
+// otherwise another copy is sent after a pause.
 func (c *call) isOver(a *Answer) bool {
 	d, r, now := c.d, c.r, time.Now()
 	c.last, c.heard = a.Err, now
@@ -331,7 +329,7 @@ func (c *call) isOver(a *Answer) bool {
 	case r.NoResend && ran:
 		*a = Answer{Err: Failure(a.Err), Unsure: true}
 		return true
-	case !ran && (r.FailFast || !r.OneEffect && d.barred(a)): // the end of a hold is worth its whole time
+	case !ran && (r.FailFast || !r.OneEffect && d.barred(a)): // a release is tried for its whole budget
 		if c.waiting == 0 {
 			*a = Answer{Err: Failure(a.Err), Unsure: c.sent > 0}
 		}
@@ -345,7 +343,7 @@ func (c *call) isOver(a *Answer) bool {
 	return false
 }
 
-// tick is called when the timer has fired. It reports whether to wait on: the deadline has not
+// tick is called when the timer has fired. It reports whether to continue waiting: the deadline has not
 // passed, and a copy is under way or is sent now.
 func (c *call) tick() bool {
 	now := time.Now()
@@ -354,7 +352,7 @@ func (c *call) tick() bool {
 	case now.Before(c.next()): // it was armed for an earlier request
 	case !c.isLate(now):
 		return false
-	case c.look(now):
+	case c.isEarly(now):
 	case c.errand != nil && !c.errand.Wanted():
 		if c.waiting == 0 {
 			return false
@@ -374,11 +372,11 @@ func (c *call) tick() bool {
 	return true
 }
 
-// leave is the answer of a call whose context has ended, or whose time is over.
+// leave returns the answer of a call whose context has ended, or whose time is over.
 func (c *call) leave() Answer {
 	c.withdraw()
 	select {
-	case a := <-c.answers: // it came at the last moment, or while the process was stopped
+	case a := <-c.answers: // the reply came at the last moment, or while the process was stopped
 		if a.Err == errTick {
 			c.armed = time.Time{}
 			return c.leave()
@@ -402,7 +400,7 @@ func (c *call) leave() Answer {
 	}
 	last := c.last
 	if IsReply(last) && c.waiting > 0 && time.Since(c.heard) > c.patience {
-		last = nil // it has answered before, and does no more
+		last = nil // the server answered before, and is silent now
 	}
 	waited := time.Since(c.began)
 	local := last == nil && c.sent == 0 && c.waitedLong(waited)

@@ -10,19 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// flight says whether a copy of a request may have left this process. go-redis asks a command for its
-// words when it writes them, and its errors do not say whether it came to that: a dial, a handshake
-// or the wait for a connection may have failed or taken too long. A hook or the router of a
-// cluster that reads the words sooner has them count as written.
+// flight records whether a copy of a request may have left this process. go-redis calls Args of a
+// command when it writes it, and its errors do not show whether it got that far: a dial, a handshake or
+// the wait for a connection may have failed or taken too long. If a hook or the router of a cluster
+// calls Args earlier, the copy counts as written.
 type flight struct{ state atomic.Uint32 }
 
 const (
-	atHome    = iota // nobody has asked for the words
-	written          // they may have been sent
-	withdrawn        // they are not given out any more
+	atHome    = iota // Args was not called
+	written          // the words may have been sent
+	withdrawn        // the words must not be sent any more
 )
 
-// leave is called when the words are asked for, and reports whether they may be given out.
+// leave is called by Args, and reports whether the words may be sent.
 func (f *flight) leave() bool {
 	return f.state.CompareAndSwap(atHome, written) || f.state.Load() == written
 }
@@ -35,8 +35,8 @@ func (f *flight) withdraw() bool {
 // grounded is the flight of a copy that was withdrawn before it was made.
 var grounded = new(flight)
 
-// void returns what is given out instead of the words of a script that was withdrawn: a script
-// that does nothing, in the same form, since hooks may rely on that.
+// void returns the words that are sent instead of those of a withdrawn script: a script that does
+// nothing, in the same form, because hooks may rely on the form.
 func void(words []any) []any {
 	if len(words) < 3 {
 		return words // a command that only reads
@@ -44,14 +44,14 @@ func void(words []any) []any {
 	return append([]any{"eval", "return nil"}, words[2:]...)
 }
 
-// sentCopy is one copy of a request on its way through go-redis: the command, its context
-// and its arguments in one block of memory. It is never used again: go-redis or a hook may
-// keep it for longer than the request takes.
+// sentCopy is one copy of a request on its way through go-redis: the command, its context and its
+// arguments in one allocation. It is never reused, because go-redis or a hook may keep it for longer
+// than the request takes.
 type sentCopy struct {
 	redis.Cmd // go-redis must not repeat it: see once
 	flight    flight
 	io        ioContext
-	room      [12]any // for the arguments of most scripts
+	room      [12]any // enough for the arguments of most scripts
 }
 
 func (*sentCopy) NoRetry() bool { return true }
@@ -65,14 +65,14 @@ func (s *sentCopy) Args() []any {
 	return void(words)
 }
 
-// Clone implements redis.Cmder. A hook may have the clone sent.
+// Clone implements redis.Cmder. A hook may send the clone.
 func (s *sentCopy) Clone() redis.Cmder { return redis.NewCmd(context.Background(), s.Args()...) }
 
-// newCopy returns a copy of a request, whole or with the hash of its script. It has the values of ctx, and ends at the
-// deadline, and when over is closed.
+// newCopy returns a copy of a request, with the text of its script (whole) or its hash. Its context has the values of
+// ctx, and ends at the deadline, or when over is closed.
 func newCopy(ctx context.Context, r *Request, whole bool, deadline time.Time, over <-chan struct{}) *sentCopy {
 	s := &sentCopy{io: ioContext{Context: ctx, deadline: deadline, over: over}}
-	// NewCmd's result does not leave this line, so it is not allocated.
+	// The result of NewCmd does not escape, so it is not allocated.
 	s.Cmd = *redis.NewCmd(&s.io, r.words(s.room[:0], whole)...)
 	if r.Script != nil {
 		s.SetFirstKeyPos(3)
@@ -80,18 +80,17 @@ func newCopy(ctx context.Context, r *Request, whole bool, deadline time.Time, ov
 	return s
 }
 
-// packed is a parcel on its way through go-redis. When its words are asked for, those of requests
-// that were withdrawn are left out.
+// packed is a parcel on its way through go-redis. Args leaves out the requests that were withdrawn.
 type packed struct {
 	redis.Cmd
-	which   []int                           // the requests in it
-	flights []flight                        // of the requests of the batch; nil: none is withdrawn
-	some    func(which []int) (words []any) // for these only
+	which   []int                           // requests of the parcel
+	flights []flight                        // flights of the batch; nil if no request can be withdrawn
+	some    func(which []int) (words []any) // words for some of the requests
 
 	mu    sync.Mutex // guards the rest
-	words []any      // that were given out
-	kept  []int      // the requests that they are for
-	over  bool       // no request is given out any more
+	words []any      // words that Args has returned
+	kept  []int      // requests in these words
+	over  bool       // Args returns no request any more
 }
 
 func (*packed) NoRetry() bool { return true }
@@ -123,10 +122,10 @@ func (c *packed) leaveLocked() []int {
 	return slices.DeleteFunc(slices.Clone(c.which), func(i int) bool { return !c.flights[i].leave() })
 }
 
-// Clone implements redis.Cmder. A hook may have the clone sent.
+// Clone implements redis.Cmder. A hook may send the clone.
 func (c *packed) Clone() redis.Cmder { return redis.NewCmd(context.Background(), c.Args()...) }
 
-// sent returns the requests that may have been sent with it, or were answered by a hook. No others will be sent.
+// sent returns the requests that may have been sent, or were answered by a hook. No others will be sent.
 func (c *packed) sent() []int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,11 +135,11 @@ func (c *packed) sent() []int {
 	return c.kept
 }
 
-// ioContext is the context of one copy of a request. It has the values of the caller's, and
-// ends when the call returns without the answer. A context.WithTimeout would cost several
-// times what the rest of a call does.
+// ioContext is the context of one copy of a request. It has the values of the caller's context, and
+// ends when the call returns without a reply. A context.WithTimeout would cost several times as much as
+// the rest of a call.
 type ioContext struct {
-	context.Context // the caller's
+	context.Context // context of the caller
 	deadline        time.Time
 	over            <-chan struct{}
 }
@@ -172,8 +171,8 @@ func (c *ioContext) Err() error {
 	return context.DeadlineExceeded
 }
 
-// callersContext is the context of a pipeline for several callers. It has the values of the first, but
-// ends as the pipeline does: package context finds what a context ends with by a value, too.
+// callersContext is the context of a pipeline for several callers. It has the values of the first
+// caller's context, but ends with the pipeline.
 type callersContext struct {
 	context.Context // bounds the pipeline
 	values          context.Context
@@ -197,8 +196,8 @@ func (c *callersContext) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// Callers returns the contexts of the callers whose requests share a pipeline; nil: ctx is not that
-// of such a pipeline.
+// Callers returns the contexts of the callers whose requests share a pipeline, or nil if ctx is not the
+// context of such a pipeline.
 func Callers(ctx context.Context) []context.Context {
 	all, _ := ctx.Value(callersKey{}).([]context.Context)
 	return all

@@ -1,14 +1,27 @@
-// Package wire talks to one Redis deployment: a server, a master found by Sentinel,
-// or a cluster. It sends requests, sends them again when no answer comes, and reports
-// the answers. It knows connections, nodes, scripts, requests and answers. It knows no
-// lock, hold or lease: its callers give meaning to requests.
+// Package wire talks to one Redis deployment: a server, a master found by Sentinel, or a cluster. It
+// sends requests, sends them again when no reply comes, and returns the replies. It knows connections,
+// nodes, scripts and requests. It does not know locks, holds or leases: its callers give meaning to
+// requests.
 //
-// Requests of many callers share pipelines, and the package makes these itself. AutoPipeline of
-// go-redis does too (since 9.22, experimental), and is faster with 500 callers, but it does not look
-// at the context of a command that is queued: with a server that was stopped for 2 s, calls with a
-// deadline of 300 ms returned after 1.9 s, and all of them had run (9.23, November 2026). Here a
-// request whose caller has left is withdrawn, if it has not left this process, and one that has no
-// answer in time is sent again on another connection.
+// # A request and its copies
+//
+// A request is sent as one or more copies: the second one if the first has no reply in time, or has
+// failed with an error that may pass. A copy is sent by the caller itself (direct.go), or waits for a
+// worker, which sends several as one pipeline (sender.go, worker.go). Every request may run twice, and
+// its reply may be lost: [Answer].Unsure reports that another copy may have run, or may run yet. A
+// request whose caller has left is withdrawn, if it has not left this process.
+//
+// # A server that is silent
+//
+// A worker without a reply is overdue after a part of its timeout, and others take its place. Requests
+// of RedLocks and clean-ups wait for the reply to one PING instead (health.go). Calls return when their
+// context ends or their budget is spent, even if go-redis does not.
+//
+// # Why not AutoPipeline of go-redis
+//
+// It is faster with 500 callers (since 9.22, experimental), but it ignores the context of a queued
+// command: with a server that was stopped for 2 s, calls with a deadline of 300 ms returned after 1.9 s,
+// and all of them had run (9.23, November 2026).
 package wire
 
 import (
@@ -24,9 +37,9 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// Config says how a Deployment is used.
+// Config configures a Deployment.
 type Config struct {
-	// Clock is the time as leases see it. Calls and I/O are bounded by the real clock.
+	// Clock is the clock of leases. Calls and I/O are bounded by the real clock.
 	Clock seam.Clock
 	// CommandTimeout bounds a request that is sent in the background.
 	CommandTimeout time.Duration
@@ -35,26 +48,26 @@ type Config struct {
 	// LongestCall is the longest budget of any call. It bounds I/O where the timeouts
 	// of go-redis do not.
 	LongestCall time.Duration
-	// Acks is how many replicas confirm the requests that ask for it, and AckTimeout how long
-	// they get.
+	// Acks is how many replicas must confirm a request with Acked, and AckTimeout how long they
+	// may take.
 	Acks       int
 	AckTimeout time.Duration
 	// Publish is how to publish.
 	Publish PublishMode
 	// Alone is how many requests may be under way to one server before others are combined;
-	// 0: as many as is best.
+	// 0 means the default.
 	Alone int
-	// Gate and Work are those of seam.Env; nil: none.
+	// Gate and Work are those of seam.Env, or nil.
 	Gate func(point string)
 	Work func() (end func())
-	// Events is told what happens.
+	// Events gets the events of the wire.
 	Events Events
-	// Panics is told of panics in hooks and dialers of go-redis.
+	// Panics gets the panics in hooks and dialers of go-redis.
 	Panics *Panics
 }
 
-// Events is told what happens on the wire. Its methods must not block, except
-// Retried, which is called by the goroutine that waits for the answer.
+// Events gets the events of the wire. Its methods must not block, except Retried, which is called by
+// the goroutine that waits for the reply.
 type Events interface {
 	// Retried is called when a request is sent again. ctx has the values of its caller.
 	Retried(ctx context.Context, request string, err error)
@@ -78,15 +91,15 @@ type Deployment struct {
 	direct  direct
 	health  health
 	opened  prepared
-	slots   atomic.Pointer[[]redis.ClusterSlot] // for a wrapper: see masterOf; nil: to be asked for
+	slots   atomic.Pointer[[]redis.ClusterSlot] // for a wrapper, see masterOf; nil if not known
 	mode    atomic.Value                        // of string: how to publish under PublishAuto, once known
-	hello   Shared                              // what the server is
+	hello   Shared                              // the reply to HELLO
 	slotted atomic.Bool                         // see Slotted
 	inFull  atomic.Bool                         // scripts are sent in full: the server does not permit EVALSHA, or has none
 }
 
-// clusterNodes is what a *redis.ClusterClient, and a type that embeds one, knows about a
-// cluster.
+// clusterNodes are the methods of *redis.ClusterClient, and of types that embed one, that find the
+// nodes of a cluster.
 type clusterNodes interface {
 	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
 	ReloadState(ctx context.Context)
@@ -109,10 +122,10 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 		if r == nil {
 			return nil, errNoRedis
 		}
-		// A call returns in time whatever the timeouts of go-redis are. But a connection
-		// whose reply never comes is lost to the pool until go-redis closes it. Without a
-		// timeout, as many lost replies as the pool has connections stop everything. If
-		// its timeouts are short enough, rdb itself is better: it has its hooks.
+		// A call returns in time, whatever the timeouts of go-redis are. But a connection whose
+		// reply never comes is missing in the pool until go-redis closes it. Without a timeout, as
+		// many lost replies as the pool has connections stop everything. If the timeouts of rdb
+		// are short enough, rdb itself is used, with its hooks.
 		if o := r.Options(); !o.ContextTimeoutEnabled && !(bounded(o.ReadTimeout) && bounded(o.WriteTimeout)) {
 			d.io = r.WithTimeout(cfg.LongestCall + cfg.AckTimeout) // it shares the pool
 		}
@@ -138,9 +151,10 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 	return d, nil
 }
 
-// pipelinesOf is how many pipelines at a time go-redis has connections for, and the pool of its other commands
-// so many. Renewals and the program itself need some of them. Unless the option is set, pipelines have ten of
-// their own, share the pool with the other commands, or, from 9.23 on, have both. Versions before 9.22 do not know it.
+// pipelinesOf returns for how many pipelines at a time go-redis has connections, if its pool for other commands has the
+// size pool. Renewals and the program itself need some of them. Unless PipelinePoolSize is set, pipelines have ten
+// connections of their own, or share the pool with the other commands, or, from 9.23 on, both. Versions before 9.22 do
+// not have the option.
 func pipelinesOf(options any, pool int) int {
 	if set := reflect.ValueOf(options).Elem().FieldByName("PipelinePoolSize"); set.IsValid() && set.Int() > 0 {
 		return int(set.Int()) - 2
@@ -150,10 +164,10 @@ func pipelinesOf(options any, pool int) int {
 
 var errNoRedis = errors.New("no Redis client")
 
-// Redis is the go-redis client that the deployment was opened with.
+// Redis returns the go-redis client that the deployment was opened with.
 func (d *Deployment) Redis() redis.UniversalClient { return d.rdb }
 
-// IO is the go-redis client to send with: Redis(), with our timeouts if necessary.
+// IO returns the go-redis client to send with: Redis(), with our timeouts if necessary.
 func (d *Deployment) IO() redis.UniversalClient { return d.io }
 
 // IsCluster reports whether the nodes of a cluster are known.
@@ -168,13 +182,13 @@ func (d *Deployment) OneServer() bool {
 	return one
 }
 
-// Acks is how many replicas confirm the requests that ask for it, and how long they get.
+// Acks returns how many replicas must confirm a request with Acked, and how long they may take.
 func (d *Deployment) Acks() (n int, within time.Duration) { return d.cfg.Acks, d.cfg.AckTimeout }
 
-// Clock is the time as leases see it.
+// Clock returns the clock of leases.
 func (d *Deployment) Clock() seam.Clock { return d.cfg.Clock }
 
-// Context ends when Stop is called.
+// Context returns a context that ends when Stop is called.
 func (d *Deployment) Context() context.Context { return d.ctx }
 
 // Stop ends all background work. Nothing is sent in the background after it.
@@ -194,7 +208,7 @@ func (d *Deployment) Go(fn func()) {
 	}()
 }
 
-// work tells a test that something begins; see seam.Env.
+// work reports to a test that work begins; see seam.Env.
 func (d *Deployment) work() (end func()) {
 	if w := d.cfg.Work; w != nil {
 		return w()
@@ -209,7 +223,7 @@ func (d *Deployment) Gate(point string) {
 	}
 }
 
-// NodeFor is the client of the node that serves a key.
+// NodeFor returns the client of the node that serves a key.
 func (d *Deployment) NodeFor(ctx context.Context, key string) (node redis.UniversalClient, err error) {
 	if d.cluster == nil {
 		return d.io, nil
@@ -224,9 +238,8 @@ func (d *Deployment) NodeFor(ctx context.Context, key string) (node redis.Univer
 	return node, err
 }
 
-// RefreshTopology has go-redis read the topology of a cluster again. It is called after a
-// failure: go-redis itself does so only when a node redirects it, which a dead node does
-// not.
+// RefreshTopology makes go-redis read the topology of a cluster again. It is called after a failure:
+// go-redis does so only when a node redirects it, which a dead node does not.
 func (d *Deployment) RefreshTopology() {
 	d.slots.Store(nil)
 	if d.cluster != nil {

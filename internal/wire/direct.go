@@ -12,52 +12,57 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// The first copy of a request to a server that is near is sent by its caller, in its own goroutine, while few are under
-// way: each worker between them costs two hand-overs between goroutines, which is most of what a request costs this
-// process. Whoever calls go-redis cannot leave before go-redis returns, and go-redis does not look at a context while it
-// reads. So the timeout of such a copy is as short as a caller may have to wait after its context has ended. When it has
-// passed, the reply is lost, the connection with it, and the copy may have run or may run yet: the call goes on with its
-// second copy, by a worker. It is many times what such a server takes, and longer than a process that has a part of a
-// processor usually waits for its turn. If the context never ends, as that of each Unlock, it is almost as long as a worker
-// waits: an Unlock whose reply is lost has to say ErrUnconfirmed. One that has less time than that is left to a worker.
-// After a lost reply workers send, until one of them has a fast answer: a server that stops costs at most mostDirect
+// A caller sends the first copy of its request itself, on its own goroutine, if the server is near and few requests are
+// under way. A worker in between would cost two hand-overs between goroutines, which is most of the time that a request
+// costs this process.
+//
+// A goroutine that calls go-redis cannot return before go-redis does, and go-redis ignores the context while it reads. So
+// such a copy has a timeout that is as short as a caller may have to wait after the end of its context. When the timeout
+// has passed, the reply and the connection are lost, and the copy may have run or may run yet. The call continues with its
+// second copy, by a worker. The timeout is many times what a near server takes, and longer than a process with a part of a
+// processor usually waits for its turn.
+//
+// If the context never ends, like the context of each Unlock, the timeout is almost as long as that of a worker: an Unlock
+// with a lost reply would have to return ErrUnconfirmed. A request with less time than that is sent by a worker.
+//
+// After a lost reply, workers send until one of them gets a fast reply: a server that stops costs at most mostDirect
 // connections.
 
 const (
-	// heldUp is the timeout of a copy that its caller sends, and steadyWithin that of one whose context never ends, at most.
-	// A worker would wait for half of the budget; a call that begins a moment late has less than that.
+	// heldUp is the timeout of a copy that its caller sends. steadyWithin is the longest timeout if the context never ends. A
+	// worker would wait for half of the budget; a call that begins a moment late has less than that.
 	heldUp       = 75 * time.Millisecond
 	steadyWithin = 1400 * time.Millisecond
-	// nearby is in how much time a server answers if it is near.
+	// nearby is how fast the replies of a near server are.
 	nearby = time.Millisecond
-	// mostDirect is how many callers send at a time. With more the processors are busy, and hand-overs between goroutines
-	// cost little: with 8 of 8 there were a tenth fewer pairs a second than with 4, and 4 made no difference to 1. Leaving all
-	// to workers for 50 ms after more were under way made none either.
+	// mostDirect is how many callers send at a time. With more, the processors are busy, and hand-overs between goroutines
+	// cost little: 8 callers made a tenth fewer pairs a second with 8 than with 4, and 1 made no difference to 4. To leave
+	// all requests to workers for 50 ms after a burst made no difference either.
 	mostDirect = 4
 )
 
-// direct says how callers send copies themselves.
+// direct is how the callers of a deployment send copies themselves.
 type direct struct {
-	rdb    *redis.Client // nil: workers send, as to a cluster, whose nodes have hooks of their own
-	own    bool          // the timeouts of rdb are used as they are
-	steady time.Duration // the timeout of a copy whose context never ends
+	rdb    *redis.Client // nil if only workers send, as to a cluster, whose nodes have separate hooks
+	own    bool          // the timeouts of rdb are short enough, and rdb is used itself
+	steady time.Duration // timeout of a copy whose context never ends
 	ways   atomic.Pointer[ways]
-	later  laterHooks   // of rdb
-	looked atomic.Bool  // a copy of a worker has looked for hooks that rdb had before, or does
-	cut    atomic.Int64 // when a copy was without an answer last, in nanoseconds of Unix; 0: none was
+	later  laterHooks   // hook of rdb that detects later hooks
+	looked atomic.Bool  // a copy of a worker has searched for earlier hooks of rdb, or is searching
+	cut    atomic.Int64 // when a copy last got no reply in time, in Unix nanoseconds; 0 if that never happened
 }
 
-// ways are those for contexts that may end and for others.
+// ways has the way for contexts that may end, and the way for others.
 type ways [2]way
 
 // way is how a caller sends a copy itself.
 type way struct {
-	client redis.UniversalClient // nil: it does not
+	client redis.UniversalClient // nil if the caller may not send
 	within time.Duration
 }
 
-// open says of which client the copies are sent. None is, until a worker's has met no hook: one that blocks would hold up
-// the caller.
+// open prepares direct sending with a client. Callers send only after a copy of a worker has met no hook: a hook that
+// blocks would hold up the caller.
 func (s *direct) open(rdb redis.UniversalClient, unlockTimeout time.Duration) {
 	s.steady = min(steadyWithin, unlockTimeout*7/15)
 	r, ok := rdb.(*redis.Client)
@@ -71,8 +76,8 @@ func (s *direct) open(rdb redis.UniversalClient, unlockTimeout time.Duration) {
 	r.AddHook(s.later)
 }
 
-// direct returns how the caller sends the first copy itself; zero: it may not. It is held up until after the end of its
-// context, but not beyond the deadline of one.
+// direct returns how the caller may send the first copy itself; zero if it may not. The caller may return a little after
+// its context has been canceled, but not after the deadline of the context.
 func (c *call) direct(now time.Time) (by way) {
 	s := &c.d.direct
 	all := s.ways.Load()
@@ -90,15 +95,16 @@ func (c *call) direct(now time.Time) (by way) {
 	return by
 }
 
-// byWorker is a context whose type says how to send, as a value could; that is for hooks and would have to be looked up.
+// byWorker marks a context by its type. A value would be found by a search, and would be visible to hooks.
 type byWorker struct{ context.Context }
 
-// ByWorker is ctx for a request that its caller does not send itself. It has to be that which Do gets.
+// ByWorker returns ctx for a request that a worker must send. It has to be passed to Do itself, not a context derived from
+// it.
 func ByWorker(ctx context.Context) context.Context { return byWorker{ctx} }
 
-// laterHooks says whether a hook was added to a client after this one, which changes nothing. go-redis asks each for the
-// function in its place when it adds one, before that is used, and when it opens a connection: it gives what those that were
-// added later have made of its own. The client has one for each Deployment that was opened with it.
+// laterHooks is a hook that does nothing but detect hooks that are added after it. When a hook is added, and before it is
+// used, go-redis calls ProcessHook of each hook with the next function in the chain. That function is one of go-redis
+// unless another hook was added. A client has one laterHooks per Deployment.
 type laterHooks struct{ *atomic.Bool }
 
 func (laterHooks) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -116,17 +122,17 @@ func ofGoRedis(function string) bool {
 	return strings.HasPrefix(function, "github.com/redis/go-redis/v9.")
 }
 
-// hooked reports whether a hook was added later. A client that WithTimeout of go-redis returns shares the connections, but
-// has none of the hooks of the other: those of 9.22 and 9.23 are dropped.
+// hooked reports whether a hook was added later. The client that WithTimeout returns shares the connections of rdb, but
+// none of its hooks: go-redis 9.22 and 9.23 drop them.
 func (s *direct) hooked() bool { return s.rdb != nil && s.later.Load() }
 
-// looks reports whether a copy of a worker is to look for hooks that were there before.
+// looks reports whether a copy of a worker has to search for earlier hooks.
 func (s *direct) looks() bool {
 	return s.rdb != nil && !s.looked.Load() && s.looked.CompareAndSwap(false, true)
 }
 
-// found notes what a copy has met. If it has met nobody, and was not sent, the next one looks. Connections whose server has
-// announced maintenance have other timeouts.
+// found records what a copy that searched for hooks has found. If the copy was not sent, the next one searches. Callers do
+// not send to servers that announce maintenance, because go-redis then changes the timeouts of connections.
 func (s *direct) found(c *lookingCopy, answered bool) {
 	switch {
 	case !c.asked.Load() && !answered:
@@ -145,7 +151,7 @@ func (s *direct) found(c *lookingCopy, answered bool) {
 	}
 }
 
-// lookingCopy is a copy that looks for hooks.
+// lookingCopy is a copy that searches for hooks.
 type lookingCopy struct {
 	*sentCopy
 	asked, hooked atomic.Bool
@@ -163,8 +169,8 @@ func (c *lookingCopy) Args() []any {
 // plain reports whether the copy was written, and met no hook.
 func (c *lookingCopy) plain() bool { return c.asked.Load() && !c.hooked.Load() }
 
-// unhooked reports whether all that is between lookingCopy.Args, which calls it, and Deployment.send is go-redis. A hook
-// that has another goroutine go on is seen, too.
+// unhooked reports whether only functions of go-redis are on the stack between lookingCopy.Args, which calls it, and
+// Deployment.send. A hook that continues on another goroutine is detected too.
 func unhooked() bool {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
@@ -179,7 +185,7 @@ func unhooked() bool {
 	}
 }
 
-// HeldUp is for how long at most a call that has just ended was held up after its context had ended.
+// HeldUp returns for how long, at most, a call that has just returned was held up after the end of its context.
 func (d *Deployment) HeldUp() time.Duration {
 	if time.Since(time.Unix(0, d.direct.cut.Load())) > heldUp {
 		return 0

@@ -5,41 +5,41 @@ import (
 	"time"
 )
 
-// Errand is a request to one of several servers, whose answers somebody collects. It is sent with others if
-// the server is busy with them, and otherwise at once. While it waits it costs bytes, but no goroutine and no timer.
+// Errand is a request to one of several servers, without a goroutine that waits for the reply. It is sent
+// immediately, or together with others if the server is busy with them. While it waits it needs no goroutine
+// and no timer.
 type Errand interface {
-	// Context has the values that hooks see. When it ends, the errand is not needed any more.
+	// Context has the values for hooks. When it ends, the errand is not needed any more.
 	Context() context.Context
-	// Request returns the request as it is to be sent now, or why it is not to be sent.
+	// Request returns the request to send now, or the reason not to send it.
 	Request() (*Request, error)
-	// Answered is called once, with the answer or the reason why it was not sent.
+	// Answered is called once, with the answer or the reason why the request was not sent.
 	Answered(sent time.Time, a Answer)
-	// Timeout bounds the wait for the answer, from when the request is sent.
+	// Timeout bounds the wait for the reply, from when the request is sent.
 	Timeout() time.Duration
-	// Wanted reports whether the answer is of use still. When it is not, the request is not
-	// sent again.
+	// Wanted reports whether the reply is still useful. Otherwise the request is not sent again.
 	Wanted() bool
 }
 
-// Waiting is an errand that waits for the answer of a server to a PING.
+// Waiting is an errand that waits for the reply of a server to a PING.
 type Waiting struct {
 	s   *sender
-	job // without an errand: it was withdrawn, or waits no more; guarded by health.mu
+	job // its errand is nil once it was withdrawn or sent; guarded by health.mu
 }
 
-// Ask has an errand done on behalf of a caller. It does not wait for the answer. If the request is
-// answered late, it is sent again, as by Do.
+// Ask sends an errand on behalf of a caller, without waiting for the reply. If the reply is late, the
+// request is sent again, as by Do.
 //
-// If it is not known that the server answers, the errand waits for that of a PING. If the
-// server did not answer the last time, Ask returns a handle with which the errand can be
-// withdrawn; otherwise it returns nil.
+// If the server may be silent, the errand waits for the reply to a PING. If the server did not answer
+// the last request, Ask returns a handle with which the errand can be withdrawn; otherwise it returns
+// nil.
 func (d *Deployment) Ask(e Errand) *Waiting { return d.senders.votes.take(d.newJob(), e) }
 
-// Put is Ask for what is done in the background, one pipeline at a time. home is the deployment whose
-// end waits for the errand.
+// Put is Ask for background work, one pipeline at a time. The end of the deployment home waits for the
+// errand.
 func (d *Deployment) Put(home *Deployment, e Errand) { d.senders.renewals.take(home.newJob(), e) }
 
-// take has an errand sent, now or after a PING.
+// take sends an errand, now or after a PING.
 func (s *sender) take(j job, e Errand) *Waiting {
 	j.errand = e
 	w, waits := s.park(j)
@@ -49,21 +49,21 @@ func (s *sender) take(j job, e Errand) *Waiting {
 	return w
 }
 
-// Begin notes that work begins which Wait waits for. It ends with End, which takes the result.
+// Begin begins work that Wait waits for. Pass the result to End when the work ends.
 func (d *Deployment) Begin() (end func()) {
 	d.sending.Add(1)
 	return d.work()
 }
 
-// End ends the work that has begun with Begin.
+// End ends the work that Begin has begun.
 func (d *Deployment) End(end func()) {
 	end()
 	d.sending.Add(-1)
 }
 
-// park has an errand wait for a PING, unless the server is known to answer. See Ask for w.
+// park makes an errand wait for a PING, if the server may be silent. See Ask for w.
 func (s *sender) park(j job) (w *Waiting, waits bool) {
-	if !s.d.lost() { // most often; the rest would have each job allocated
+	if !s.d.lost() { // most often, and without allocating the job
 		return nil, false
 	}
 	return s.awaitPing(j)
@@ -117,7 +117,7 @@ func (w *Waiting) Withdraw() bool {
 	return waited
 }
 
-// pinged goes on with the errands that have waited for a PING.
+// pinged continues with the errands that have waited for a PING.
 func (p *ping) pinged() {
 	for _, w := range p.waiting {
 		if p.err != nil {

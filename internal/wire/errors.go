@@ -26,9 +26,8 @@ var (
 // Because joins a sentinel and its cause in one line of text; both match.
 func Because(what, why error) error { return fmt.Errorf("%w: %w", what, why) }
 
-// notSent is the error of a request that waited in this process until its time was over, while
-// the server answered others: that has not failed, there is too much to ask it. It matches
-// ErrUnreachable: there is no answer.
+// notSent is the error of a request that waited in this process until its time was over, while the
+// server answered others: the server works, but has too many requests. It matches ErrUnreachable.
 type notSent struct{ within time.Duration }
 
 func (e *notSent) Error() string {
@@ -37,8 +36,8 @@ func (e *notSent) Error() string {
 
 func (*notSent) Is(target error) bool { return target == ErrUnreachable }
 
-// sentLate is the error of a request without an answer that had waited in this process for a part of its
-// time: had it been sent at once, there might be one.
+// sentLate is the error of a request without a reply that waited in this process for a part of its time: it might
+// have got a reply if it had been sent immediately.
 type sentLate struct {
 	error
 	queued time.Duration
@@ -55,15 +54,15 @@ func Ended(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// CutOff reports whether the end of a context may have caused an error, which then says
-// nothing about Redis.
+// CutOff reports whether the end of a context may have caused an error, which then proves nothing about
+// Redis.
 func CutOff(err error) bool {
 	var timeout net.Error
 	return Ended(err) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// notNow are the replies of a server that did not run the command, but may run it later
-// or knows the server that will.
+// notNow are the replies of a server that did not run the command, but may run it later, or that names
+// the server that will.
 var notNow = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "NOSCRIPT", "BUSY", "MISCONF", "max number of clients"}
 
 // Transient reports whether a request that ended in err may be sent again.
@@ -95,7 +94,7 @@ func refused(err error) bool {
 	return false
 }
 
-// lacks reports whether an error reply says that this user may not send a command, or that the server has none such.
+// lacks reports whether an error reply means that this user may not send a command, or that the server does not have it.
 func lacks(err error, command string) bool {
 	if !IsReply(err) {
 		return false
@@ -105,8 +104,8 @@ func lacks(err error, command string) bool {
 		(strings.Contains(text, "'"+command+"'") || strings.Contains(text, "`"+command+"`"))
 }
 
-// Lacking is the command for scripts that a server does not permit, or does not have, if an error reply says so;
-// missing: nobody has it there.
+// Lacking returns the command for scripts that an error reply does not permit. missing: the server does not have the
+// command at all.
 func Lacking(err error) (command string, missing bool) {
 	for _, command := range []string{"evalsha", "eval"} {
 		if lacks(err, command) {
@@ -116,8 +115,8 @@ func Lacking(err error) (command string, missing bool) {
 	return "", false
 }
 
-// NeverRan reports whether an error reply says that the script did not begin or changed
-// nothing: this user may not run scripts, or the key is not a lock.
+// NeverRan reports whether an error reply means that the script did not begin, or changed nothing: this
+// user may not run scripts, or the key is not a lock.
 func NeverRan(err error) bool {
 	barred := redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS")
 	return errors.Is(err, ErrForeignKey) || barred && !strings.Contains(said(err), " script")
@@ -127,23 +126,23 @@ func NeverRan(err error) bool {
 // may have come half-way.
 func MayHaveRun(err error) bool { return IsReply(err) && !NeverRan(err) }
 
-// NotExecuted reports whether the server certainly did not run the request. All other
-// failures of the connection leave that open, and so do errors of the context: go-redis
-// can return one after a command that ran.
+// NotExecuted reports whether the server certainly did not run the request. All other failures of the
+// connection leave that open, and so do errors of the context, which go-redis can return after a
+// command that ran.
 func NotExecuted(err error) bool {
 	return refused(err) || notDialed(err) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
-// notDialed reports whether there was no connection to be had.
+// notDialed reports whether dialing has failed.
 func notDialed(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// barred reports whether the Limiter of go-redis, such as a circuit breaker that is open, may have
-// refused a request: it was not sent, and that is no error of the network. The same would
-// come back at once.
+// barred reports whether the Limiter of go-redis, such as an open circuit breaker, may have refused a
+// request: it was not sent, and the error is not one of the network. Another copy would get the same
+// error.
 func (d *Deployment) barred(a *Answer) bool {
 	var network net.Error
 	return d.limited && a.unsent && !IsReply(a.Err) && !CutOff(a.Err) && !errors.As(a.Err, &network) &&

@@ -12,15 +12,15 @@ import (
 // ErrTooLate is the error of a request that was dropped because it is no longer needed.
 var ErrTooLate = errors.New("not asked any more")
 
-// health says whether a server answers at all, for a caller that can ask other servers.
-// After a request without an answer, the next requests wait for the answer to a PING. One
-// PING is under way at a time. So a dead or hanging node costs no more than that, however
-// many callers there are, and no stale command is left to run when it recovers.
+// health records whether a server answers, for callers that can use other servers. After a request
+// without a reply, the next requests wait for the reply to a PING. One PING is under way at a time. So
+// a dead node, or one that hangs, costs one PING, however many callers there are, and has no stale
+// commands to run when it recovers.
 type health struct {
 	mu   sync.Mutex // guards the rest
-	lost error      // why it counts as unreachable; nil: it answers; errLate: perhaps it does
-	dead bool       // it did not answer a PING either, or takes no connection
-	ping *ping      // the one under way; nil: none
+	lost error      // why the server counts as unreachable; nil if it answers; errLate if it may
+	dead bool       // it did not answer the last PING either, or accepts no connection
+	ping *ping      // PING under way, or nil
 }
 
 // ping is a PING.
@@ -31,8 +31,8 @@ type ping struct {
 	err     error      // once done is closed
 }
 
-// Failed notes how a request has failed. A server that answers with an error still answers,
-// and a full pool says nothing about the server.
+// Failed records the error of a request. A server that replies with an error still answers, and a full
+// pool proves nothing about the server.
 func (d *Deployment) Failed(err error) {
 	if IsReply(err) || !Transient(err) || errors.Is(err, redis.ErrPoolTimeout) {
 		return
@@ -43,9 +43,8 @@ func (d *Deployment) Failed(err error) {
 	h.mu.Unlock()
 }
 
-// Reachable returns nil if the server answers, as far as is known: at once if it did the
-// last time, otherwise after a PING. It returns an error when the PING fails, when ctx
-// ends, and when quit is closed.
+// Reachable returns nil if the server answers: immediately if it answered the last request, otherwise
+// after a PING. It returns an error when the PING fails, when ctx ends, and when quit is closed.
 func (d *Deployment) Reachable(ctx context.Context, timeout time.Duration, quit <-chan struct{}) error {
 	h := &d.health
 	h.mu.Lock()
@@ -68,8 +67,8 @@ func (d *Deployment) Reachable(ctx context.Context, timeout time.Duration, quit 
 	}
 }
 
-// IsLost is Reachable for a caller that does not wait: while the server does not
-// answer, a PING is under way.
+// IsLost reports, without waiting, whether the server counts as unreachable. While it does, a PING is
+// under way.
 func (d *Deployment) IsLost(timeout time.Duration) bool {
 	h := &d.health
 	h.mu.Lock()
@@ -83,8 +82,8 @@ func (d *Deployment) IsLost(timeout time.Duration) bool {
 	return true
 }
 
-// IsDead is IsLost for a caller that gives up: the server did not answer the last PING either, or took no
-// connection. It may have closed one without being away.
+// IsDead is IsLost for a caller that gives up. It is stricter: the server did not answer the last PING either, or
+// accepted no connection.
 func (d *Deployment) IsDead(timeout time.Duration) bool {
 	if !d.IsLost(timeout) {
 		return false
@@ -94,8 +93,8 @@ func (d *Deployment) IsDead(timeout time.Duration) bool {
 	return d.health.dead
 }
 
-// doubt notes that an answer is late. The next requests wait for a PING, if only for its round
-// trip: nobody leaves the server aside for that.
+// doubt records that a reply is late. The next requests wait for a PING, if only for its round trip;
+// IsLost still returns false.
 func (d *Deployment) doubt() {
 	d.health.mu.Lock()
 	defer d.health.mu.Unlock()
@@ -104,7 +103,7 @@ func (d *Deployment) doubt() {
 	}
 }
 
-// lost reports whether it is not known that the server answers.
+// lost reports whether requests have to wait for a PING.
 func (d *Deployment) lost() bool {
 	d.health.mu.Lock()
 	defer d.health.mu.Unlock()
@@ -119,15 +118,14 @@ func (d *Deployment) ping(timeout time.Duration) *ping {
 }
 
 func (d *Deployment) await(p *ping, timeout time.Duration) {
-	// Not with the deployment's context: after Stop it may still supply connections to
-	// others.
+	// Not with the deployment's context: after Stop, others may still use its connections.
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	answered := make(chan error, 1)
 	d.Go(func() {
-		d.Gate("ping") // who wanted to know goes on meanwhile
-		// As a pipeline, for which go-redis has a separate pool: a full ordinary pool
-		// says nothing about the server.
+		d.Gate("ping") // the caller continues meanwhile
+		// As a pipeline, for which go-redis has a separate pool: a full ordinary pool proves
+		// nothing about the server.
 		answered <- d.askPing(ctx, d.io)
 	})
 	select {

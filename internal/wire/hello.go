@@ -11,15 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Ready finds out what the server is: how to publish, and whether a script may use keys of several
-// slots. It is called before the first acquire, so that every release knows.
+// Ready finds out how to publish, and whether a script may use keys of several slots. It is called
+// before the first acquire, so that every release knows.
 //
-// The server says what it is. The type of the go-redis client does not tell:
-// a *redis.ClusterClient may lead to a Sentinel deployment, and a wrapper of any kind to a
-// cluster. HELLO needs no permission.
+// It asks the server by HELLO, which needs no permission. The type of the go-redis client is not
+// enough: a *redis.ClusterClient may lead to a Sentinel deployment, and a wrapper of any kind to a
+// cluster.
 //
-// Callers that come together share the answer to one request, and its error: ten thousand of
-// them would otherwise wait for as many answers before the first lock is asked for.
+// Callers that come together share the reply to one request, and its error. Otherwise ten thousand of
+// them would wait for as many replies before the first acquire.
 func (d *Deployment) Ready(ctx context.Context) error {
 	if d.hello.Known() {
 		return nil
@@ -27,7 +27,7 @@ func (d *Deployment) Ready(ctx context.Context) error {
 	return d.hello.Ask(ctx, d, d.greet)
 }
 
-// Greet asks the server once more what it is.
+// Greet sends another HELLO, for a server that may have changed.
 func (d *Deployment) Greet(ctx context.Context) error { return d.greet(ctx) }
 
 // greet sends a HELLO.
@@ -41,36 +41,36 @@ func (d *Deployment) greet(ctx context.Context) error {
 	return err
 }
 
-// Slotted reports whether the server is in cluster mode, as far as is known: then all keys of a
-// script are in one slot.
+// Slotted reports whether the server is known to be in cluster mode. Then all keys of a script must be
+// in one slot.
 func (d *Deployment) Slotted() bool { return d.slotted.Load() }
 
-// FoundSlots notes that the server has refused a script with keys of several slots, whatever
-// HELLO says: a proxy may have answered that.
+// FoundSlots records that the server has refused a script with keys of several slots. A proxy may have
+// replied otherwise to HELLO.
 func (d *Deployment) FoundSlots() { d.slotted.Store(true) }
 
-// Shared is something that a server is asked for until it has answered, by one caller for all who
-// want to know it.
+// Shared is a request that is sent until the server has answered it once. One caller sends it for all
+// callers that wait for the reply.
 type Shared struct {
 	known atomic.Bool
 	mu    sync.Mutex // guards under
-	under *question  // nil: nobody asks
+	under *question  // request under way, or nil
 }
 
-// question is a request under way that several wait for.
+// question is a request under way, with the callers that share it.
 type question struct {
 	done  chan struct{}
-	seats int // how many wait for it; guarded by Shared.mu
-	// Once done is closed:
+	seats int // how many callers share it; guarded by Shared.mu
+	// Valid once done is closed:
 	err  error
-	left bool // the context of the one that asked has ended
+	left bool // the context of the caller that sent it has ended
 }
 
 // Known reports whether the server has answered.
 func (s *Shared) Known() bool { return s.known.Load() }
 
-// Ask returns when the server has answered, or with the error. Only the end of the context of the
-// one that asks is not shared: then another one asks.
+// Ask returns when the server has answered, or with the error. Callers do not share the end of the
+// sender's context: then another one sends the request.
 func (s *Shared) Ask(ctx context.Context, d *Deployment, ask func(context.Context) error) error {
 	for !s.Known() {
 		if err := ctx.Err(); err != nil {
@@ -88,14 +88,13 @@ func (s *Shared) Ask(ctx context.Context, d *Deployment, ask func(context.Contex
 		case <-ctx.Done():
 		}
 		if d.cfg.Gate != nil {
-			d.Gate("ready " + strconv.Itoa(seat)) // all in the same instant otherwise
+			d.Gate("ready " + strconv.Itoa(seat)) // otherwise all continue in the same instant
 		}
 	}
 	return nil
 }
 
-// question returns what is under way, or what the caller is to ask: then it is
-// the first of those that share it, with the seat 0.
+// question returns the request under way. Seat 0 means that the caller has to send it.
 func (s *Shared) question() (q *question, seat int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,14 +106,14 @@ func (s *Shared) question() (q *question, seat int) {
 	return s.under, s.under.seats
 }
 
-// answer asks. Those that share it go on whatever happens here.
+// answer sends the request, and wakes the callers that share it, also if ask panics.
 func (s *Shared) answer(ctx context.Context, q *question, ask func(context.Context) error) (err error) {
-	err = errors.New("nobody has asked") // ask has panicked
+	err = errors.New("the request was not sent") // kept if ask panics
 	defer func() {
 		s.mu.Lock()
 		q.err, q.left = err, ctx.Err() != nil
 		if err == nil {
-			s.known.Store(true) // and remains under way: a caller that has just found it unknown does not ask again
+			s.known.Store(true) // under stays, so that a caller that has just found known false does not send again
 		} else {
 			s.under = nil
 		}
@@ -125,9 +124,8 @@ func (s *Shared) answer(ctx context.Context, q *question, ask func(context.Conte
 	return err
 }
 
-// readHello reads how to publish from the answer to HELLO, and whether the server is in cluster
-// mode. The command is "both" if the server does not say what it is: other clients may then use
-// either way.
+// readHello reads from the reply to HELLO how to publish, and whether the server is in cluster mode. The
+// command is "both" if the reply does not show that: other clients may then use either way.
 func readHello(a Answer) (command string, slotted bool, err error) {
 	switch {
 	case a.Err == nil:

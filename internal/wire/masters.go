@@ -10,23 +10,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Master is one server of a deployment, and how to reach it alone.
+// Master is one server of a deployment, with a client for it.
 type Master struct {
-	Addr string // empty: go-redis does not show it
+	Addr string // empty if go-redis does not show it
 	redis.UniversalClient
 }
 
-// FewestConnections is how many connections to a server serve a client well: as many as send single
-// requests, one for another copy of a request, and one for others.
+// FewestConnections is how many connections to a server a client needs to work well: those that send
+// single requests, one for another copy of a request, and one for the rest.
 const FewestConnections = alone + 2
 
-// mapped is what a *redis.ClusterClient, and a type that embeds one, does with all masters.
+// mapped is the method of *redis.ClusterClient, and of types that embed one, that visits all masters.
 type mapped interface {
 	ForEachMaster(ctx context.Context, fn func(ctx context.Context, master *redis.Client) error) error
 }
 
-// Masters returns the masters that have slots, or the server of a deployment that is no cluster. Of a
-// cluster whose client does not show the nodes it is that client.
+// Masters returns the masters that have slots, or the server of a deployment that is not a cluster. If
+// the client of a cluster does not show the nodes, it returns that client.
 func (d *Deployment) Masters(ctx context.Context, within time.Duration) ([]Master, error) {
 	cluster, ok := d.rdb.(mapped)
 	if !ok {
@@ -45,8 +45,8 @@ func (d *Deployment) Masters(ctx context.Context, within time.Duration) ([]Maste
 	})
 }
 
-// Within runs something that talks to Redis through go-redis, which may hang for as long as its
-// timeouts. It returns when that is done, ctx ends, or the time is over.
+// Within calls a function that talks to Redis through go-redis, which may hang for as long as its
+// timeouts. It returns when the function does, ctx ends, or the time is over.
 func Within[T any](ctx context.Context, d *Deployment, within time.Duration, do func(ctx context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -82,13 +82,13 @@ func Within[T any](ctx context.Context, d *Deployment, within time.Duration, do 
 	}
 }
 
-// Outcome is what a function of Together has returned.
+// Outcome is the result of a function of Together.
 type Outcome[T any] struct {
 	Value T
 	Err   error
 }
 
-// Together calls functions, so many at once, and returns what they return, in their order.
+// Together calls functions, at most so many at a time, and returns their results in order.
 func Together[T any](d *Deployment, most int, all []func() (T, error)) []Outcome[T] {
 	out := make([]Outcome[T], len(all))
 	slots := make(chan struct{}, most)

@@ -6,9 +6,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Named is a go-redis client whose own connections, which are those of subscriptions, have a name in
-// CLIENT LIST. It shares everything else with node. It is node itself if that gives its connections a
-// name already, or is no client of one server.
+// Named returns a go-redis client whose connections for subscriptions have a name in CLIENT LIST. It
+// shares everything else with node. It returns node itself if that names its connections already, or
+// is not a client of one server.
 func Named(node redis.UniversalClient, name string) redis.UniversalClient {
 	one, ok := node.(*redis.Client)
 	if !ok || name == "" || one.Options().ClientName != "" {
@@ -19,8 +19,8 @@ func Named(node redis.UniversalClient, name string) redis.UniversalClient {
 	return named
 }
 
-// naming is a hook that names a connection after the handshake. With Options.ClientName a server that
-// does not permit that would be left without a connection.
+// naming is a hook that names a connection after the handshake. With Options.ClientName, no connection
+// would be possible to a server that does not permit it.
 type naming string
 
 func (naming) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -32,7 +32,7 @@ func (name naming) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		if err := next(ctx, redis.NewStatusCmd(ctx, "client", "setname", string(name))); err != nil && !IsReply(err) {
-			cmd.SetErr(err) // a late reply would be taken for another
+			cmd.SetErr(err) // a late reply would be taken for that of the next command
 			return err
 		}
 		return nil

@@ -7,10 +7,9 @@ import (
 	"sync"
 )
 
-// panicError is a panic in the user's code that the library has called from its own
-// goroutine: a hook of the go-redis client, a dialer, an Observer, a log handler. It would
-// end the process, and with it all its holds. So it becomes an error of the request, which
-// may or may not have run.
+// panicError is a panic in the user's code that the library has called on its own goroutine: in a hook
+// of the go-redis client, a dialer, an Observer, a log handler. It would end the process, and all its
+// holds. So it becomes an error of the request, which may or may not have run.
 type panicError struct {
 	where string
 	value any
@@ -18,14 +17,14 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic in %s: %v", e.where, e.value) }
 
-// Unwrap is for a panic with an error.
+// Unwrap returns the value of the panic if that is an error.
 func (e *panicError) Unwrap() error {
 	err, _ := e.value.(error)
 	return err
 }
 
-// Panicked reports whether a request ended in a panic. Such a request is not sent again at
-// once: the next copy would end the same way.
+// Panicked reports whether a request ended in a panic. It is not sent again immediately: the next copy
+// would end the same way.
 func Panicked(err error) bool {
 	var p *panicError
 	return errors.As(err, &p)
@@ -40,7 +39,7 @@ type Panics struct {
 	// Report gets the first panic of each place. It must not panic itself.
 	Report func(where string, err error, stack string)
 
-	seen sync.Map // places
+	seen sync.Map // places that have panicked
 }
 
 // Caught is deferred around the user's code. It turns a panic into an error, in err unless

@@ -7,34 +7,33 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// parcel is a command of a pipeline: one request of a batch, or several that one script
-// does together.
+// parcel is a command of a pipeline: one request of a batch, or several that one script does together.
 type parcel struct {
 	script *Script
 	which  []int // indexes into the batch
 	many   bool
-	tries  int // how often the server did not know its script
+	tries  int // how often it was sent
 	cmd    *packed
 }
 
-// command is one whose reply may be anything.
+// command is a command with a reply of any form.
 type command interface {
 	redis.Cmder
 	Val() any
 }
 
-// mostTogether is how many requests one script does at most. A server serves nobody else
+// mostTogether is how many requests one script does at most, because the server does nothing else
 // meanwhile.
 const mostTogether = RoundSize
 
-// mostTries is how often a parcel is sent. The second time is for scripts that the node did
-// not know: the first of each kind is sent in full, which loads it for the rest. The third
-// is for a batch that redirections have spread over nodes.
+// mostTries is how often a parcel is sent. The second time is for scripts that the node did not know: the
+// first of each kind is sent in full, which loads the script for the rest. The third time is for a batch
+// that redirections have spread over several nodes.
 const mostTries = 3
 
-// parcels are the commands for a batch.
+// parcels returns the commands for a batch.
 func (d *Deployment) parcels(batch []*Request) (all []*parcel) {
-	var kinds map[*Script]*parcel // those with room
+	var kinds map[*Script]*parcel // parcels with room
 	for i, r := range batch {
 		many := r.many()
 		if many == nil || !d.AnySlots() {
@@ -60,7 +59,7 @@ func (d *Deployment) parcels(batch []*Request) (all []*parcel) {
 	return all
 }
 
-// command makes the command of a parcel.
+// command returns the command of a parcel.
 func (p *parcel) command(ctx context.Context, batch []*Request, flights []flight, whole bool) *packed {
 	words := func(which []int) []any {
 		if p.many {
@@ -69,21 +68,21 @@ func (p *parcel) command(ctx context.Context, batch []*Request, flights []flight
 		return batch[which[0]].words(nil, whole)
 	}
 	cmd := &packed{which: p.which, flights: flights, some: words}
-	cmd.Cmd = *redis.NewCmd(ctx, words(p.which)...) // not allocated by itself
+	cmd.Cmd = *redis.NewCmd(ctx, words(p.which)...) // not allocated separately
 	if p.script != nil {
 		cmd.SetFirstKeyPos(3)
 	}
 	return cmd
 }
 
-// pipeline sends the requests of a batch, and notes their answers.
+// pipeline sends the requests of a batch, and stores their answers.
 func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*Request, flights []flight, answers []Answer) {
 	acked := slices.ContainsFunc(batch, func(r *Request) bool { return r.Acked })
 	todo := d.parcels(batch)
 	for try := 0; len(todo) > 0; try++ {
 		if try > 0 && flights == nil {
-			// The server does not know a script, and may have said so late. Nobody waits for a round, so it has the text sent
-			// in any case: the next round would come to the same.
+			// The server does not know a script, and its reply may have been late. No caller waits for a round, so the text
+			// is sent in any case: the next round would have to send it too.
 			again, cancel := d.roundContext()
 			defer cancel()
 			ctx = again
@@ -126,7 +125,7 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 	}
 }
 
-// keep leaves in a parcel the requests that were sent, and answers the others.
+// keep keeps the requests of a parcel that were sent, and answers the others.
 func (p *parcel) keep(answers []Answer) {
 	sent := p.cmd.sent()
 	if len(sent) == len(p.which) {
@@ -144,8 +143,8 @@ func (p *parcel) keep(answers []Answer) {
 	p.which = sent
 }
 
-// spread gives the commands of a pipeline its error, if none has one of its own: the server has
-// refused the connection, for a wrong password.
+// spread sets the error of a pipeline on its commands, if none of them has an error: the server has refused
+// the connection, as for a wrong password.
 func spread(sent []redis.Cmder, err error) {
 	if err == nil || slices.ContainsFunc(sent, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
 		return
@@ -155,10 +154,9 @@ func spread(sent []redis.Cmder, err error) {
 	}
 }
 
-// open notes the answers in a parcel. It returns those of its requests that have to be sent
-// by themselves: the server refused them, or what all of them together were. That may be
-// for one of them only: a key that its user must not use, or, at a node of a cluster, keys
-// of several slots.
+// open stores the answers of a parcel. It returns the requests that have to be sent alone: the server refused
+// them, or the whole parcel. The reason may be a single request with a key that the user must not use, or, at
+// a node of a cluster, keys of several slots.
 func (d *Deployment) open(p *parcel, batch []*Request, answers []Answer, confirmed int) (alone []int) {
 	err := p.cmd.Err()
 	if !p.many {

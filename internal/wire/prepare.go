@@ -9,17 +9,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// prepareEvery is how often a connection for pipelines is tried at most. go-redis closes one that was idle for half an
-// hour, and what is between it and the server may drop one after a few minutes.
+// prepareEvery is the shortest time between two checks of the connection for pipelines. go-redis closes a connection that
+// was idle for half an hour, and a firewall may drop one after a few minutes.
 const prepareEvery = time.Minute
 
-// prepared is when the connections for pipelines were tried last, by the address of their server.
+// prepared records when the connections for pipelines were checked last, by the address of the server.
 type prepared struct {
 	mu sync.Mutex // guards at
 	at map[string]time.Time
 }
 
-// isDue reports whether it is time for the next try, which it notes.
+// isDue reports whether the next check is due, and records it.
 func (p *prepared) isDue(address string) bool {
 	now := time.Now()
 	p.mu.Lock()
@@ -34,16 +34,16 @@ func (p *prepared) isDue(address string) bool {
 	return true
 }
 
-// Prepare has go-redis open the connection for the renewals of a hold that has just begun, with a PING in the
-// background. Only if go-redis has a pool for pipelines alone: otherwise there is the connection of the acquire. A
-// renewal would have to wait for the handshake, and a server that has become slow meanwhile would have to answer up to
-// newConnection round trips before it.
+// Prepare makes go-redis open the connection for renewals when a hold begins, by a PING in the background. Otherwise
+// the first renewal would wait for the handshake, which takes up to newConnection round trips to a server that may have
+// become slow meanwhile. It does nothing if go-redis has no separate pool for pipelines: then there is the connection of
+// the acquire.
 func (d *Deployment) Prepare(key string) {
 	node, err := d.NodeFor(d.ctx, key)
 	if err != nil {
 		return
 	}
-	address := "" // there is only one
+	address := "" // there is only one server
 	if one, ok := node.(*redis.Client); ok {
 		address = one.Options().Addr
 	}
@@ -62,7 +62,7 @@ func (d *Deployment) Prepare(key string) {
 	})
 }
 
-// poolsApart reports whether pipelines have a pool of their own. Versions before 9.22 of go-redis know none.
+// poolsApart reports whether pipelines have a separate pool. Versions of go-redis before 9.22 have none.
 func poolsApart(stats *redis.PoolStats) bool {
 	of := reflect.ValueOf(stats).Elem().FieldByName("PipelineStats")
 	return of.IsValid() && !of.IsNil()

@@ -2,18 +2,18 @@ package wire
 
 import "github.com/redis/go-redis/v9"
 
-// PublishMode says how to publish.
+// PublishMode is how to publish.
 type PublishMode string
 
 const (
-	PublishAuto    PublishMode = "auto"    // the server is asked what it is
+	PublishAuto    PublishMode = "auto"    // depends on the reply to HELLO
 	PublishPlain   PublishMode = "plain"   // PUBLISH
 	PublishSharded PublishMode = "sharded" // SPUBLISH
 	PublishBoth    PublishMode = "both"
 )
 
-// PublishCommand is how scripts publish: "publish", "spublish" or "both". Until Ready has
-// succeeded it is a guess, which may be none ("").
+// PublishCommand returns how scripts publish: "publish", "spublish" or "both". Before Ready has
+// succeeded it is a guess, or "".
 func (d *Deployment) PublishCommand() string {
 	command, known := d.publishCommand()
 	if _, server := d.rdb.(*redis.Client); server && !known {

@@ -11,12 +11,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NoAnswer is the error of a request that was not done within its time; last is its last
-// failure. That may be the end of our own time limit, which must not look like the end of the
-// caller's context. It matches ErrRefused if Redis has answered that, and ErrUnreachable otherwise.
+// NoAnswer returns the error of a request that has not succeeded within its time. last is the last
+// failure; if that is the end of a time limit, it must not match the end of the caller's context. The
+// error matches ErrRefused if last is an error reply of Redis, and ErrUnreachable otherwise.
 func NoAnswer(within time.Duration, last error) error {
 	if Ended(last) {
-		last = nil // the text says it
+		last = nil // the text has the time
 	}
 	return failure(last, "within", within)
 }
@@ -24,7 +24,7 @@ func NoAnswer(within time.Duration, last error) error {
 // Failure is NoAnswer for a request that is not repeated.
 func Failure(last error) error { return failure(last, "", 0) }
 
-// Tried is the error of the last of several tries, of which the first began so long ago.
+// Tried returns the error of the last of several tries, the first of which began so long ago.
 func Tried(err error, since time.Duration) error {
 	switch e := err.(type) {
 	case *silence:
@@ -35,8 +35,8 @@ func Tried(err error, since time.Duration) error {
 	return fmt.Errorf("tried for %v: %w", Rounded(since), err)
 }
 
-// ErrReply is the error of a reply of an unexpected form, perhaps of a proxy or of a hook of go-redis. It
-// counts as a reply that refuses the request, which may have run.
+// ErrReply returns the error of a reply of an unexpected form, perhaps from a proxy or a hook of go-redis. It matches
+// ErrRefused, and the request may have run.
 func ErrReply(v any) error { return &unreadable{v} }
 
 type unreadable struct{ reply any }
@@ -50,11 +50,10 @@ func (*unreadable) RedisError()          {}
 // Unreadable reports whether an error is one of ErrReply.
 func Unreadable(err error) bool { return errors.As(err, new(*unreadable)) }
 
-// Refused makes an error match ErrRefused if it is a reply of Redis, and does not say that a key is
-// in use for something else.
+// Refused makes an error match ErrRefused if it is a reply of Redis other than ErrForeignKey.
 func Refused(err error) error {
 	if err == nil {
-		return nil // without the room that reply needs
+		return nil // without an allocation
 	}
 	if r := reply(err); r != nil {
 		return &refusal{reply: r}
@@ -78,19 +77,19 @@ func failure(last error, how string, d time.Duration) error {
 	return &silence{last, how, d}
 }
 
-// reply is the error in which Redis refuses, without what was put around it; nil: it is none.
+// reply returns the error reply of Redis in err, without its wrappers, or nil.
 func reply(err error) error {
 	var r redis.Error
 	switch {
 	case err == nil || errors.Is(err, ErrForeignKey) || errors.Is(err, ErrUnreachable) || !errors.As(err, &r):
 		return nil
-	case r == redis.Nil: // no script replies that
+	case r == redis.Nil: // no script replies with nil
 		return ErrReply(nil)
 	}
 	return r
 }
 
-// said is the text of a reply as Redis sent it, or that of another error.
+// said returns the text of an error reply as Redis sent it, or the text of another error.
 func said(err error) string {
 	var r redis.Error
 	if errors.As(err, &r) {
@@ -99,9 +98,9 @@ func said(err error) string {
 	return err.Error()
 }
 
-// silence is the error of a request without an answer.
+// silence is the error of a request without a reply.
 type silence struct {
-	last error // nil: none but that
+	last error // last failure, or nil
 	how  string
 	d    time.Duration
 }
@@ -114,14 +113,14 @@ func (e *silence) Error() string {
 	return text
 }
 
-// Is does not match the end of a context: that is a time limit of ours or of go-redis, whose dialer
-// matches it too, and a caller that asks for it wants to know whether its own has ended.
+// Is does not match the end of a context. That would be a time limit of this package or of go-redis, whose
+// dialer's errors match it too, and callers use it to find out whether their own context has ended.
 func (e *silence) Is(target error) bool {
 	return target == ErrUnreachable || target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.last, target)
 }
 func (e *silence) As(target any) bool { return errors.As(e.last, target) }
 
-// refusal is the error of a request that Redis has answered with an error.
+// refusal is the error of a request to which Redis replied with an error.
 type refusal struct {
 	reply error
 	how   string
@@ -140,10 +139,10 @@ func (e *refusal) Error() string {
 func (*refusal) Is(target error) bool { return target == ErrRefused }
 func (e *refusal) Unwrap() error      { return e.reply }
 
-// inScript is where Redis says in which script a command failed, and miniredis in which of its lines.
+// inScript matches where Redis names the script in which a command failed, and miniredis the line.
 var inScript = regexp.MustCompile(`(?s) script: (?:[0-9a-f]{40}, )?on @user_script:\d+\.?|\s*stack traceback:.*`)
 
-// remedy says what to do about a refusal that does not pass by itself.
+// remedy returns advice about a refusal that a retry does not remove, or "".
 func (e *refusal) remedy() string {
 	switch {
 	case isPrefixed(e.reply, "OOM"):
@@ -156,8 +155,8 @@ func (e *refusal) remedy() string {
 	return ""
 }
 
-// Denied reports whether Redis says that the user may not do what was asked. About a command in a script Redis 7.0 says
-// it in another way, and Redis 7.2 and Valkey in a third.
+// Denied reports whether an error reply means that the user lacks a permission. For a command in a script, Redis 7.0 has
+// another text, and Redis 7.2 and Valkey a third.
 func Denied(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "NOPERM ") || strings.Contains(text, "The user executing the script") || strings.Contains(text, "ACL failure in script")
@@ -170,7 +169,7 @@ func lasting(how string, d time.Duration) string {
 	return fmt.Sprintf(" %s %v", how, d)
 }
 
-// Rounded is a duration as a text has it.
+// Rounded rounds a duration for an error text.
 func Rounded(d time.Duration) time.Duration {
 	switch {
 	case d >= 10*time.Second:

@@ -12,68 +12,66 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Script is one atomic operation on Redis. Each may run twice.
+// Script is one atomic operation on Redis. It may run twice.
 type Script struct {
 	Name, Text, SHA string
-	sha             any // SHA, boxed once
-	// Publishes: its reply may be {reply, why Redis refused to publish}.
+	sha             any // SHA as an argument, allocated once
+	// Publishes: the reply may be {reply, reason why Redis refused to publish}.
 	Publishes bool
 
-	// Many does what the script does, for several requests of one server at once: it gets the
-	// keys of all of them, and then their arguments. It replies with a list, in which nil
-	// stands for a request that has to be sent by itself. It is only used in pipelines. nil:
-	// there is none.
+	// Many, unless nil, does the same for several requests to one server: it gets the keys of all
+	// of them, and then their arguments. It replies with a list, in which nil means that this
+	// request has to be sent alone. It is used only in pipelines.
 	Many *Script
 }
 
-// NewScript returns the script of a text.
+// NewScript returns a script.
 func NewScript(name, text string, publishes bool) *Script {
 	sum := sha1.Sum([]byte(text))
 	sha := hex.EncodeToString(sum[:])
 	return &Script{Name: name, Text: text, SHA: sha, sha: sha, Publishes: publishes}
 }
 
-// Request is one run of a script. Its first key routes it in a cluster. There is one for each
-// renewal, so its size counts.
+// Request is one run of a script. Its first key routes it in a cluster. Each renewal has one, so its
+// size matters.
 type Request struct {
-	Script *Script // nil: Args is a command, which any node may answer
+	Script *Script // nil if Args is a command, which any node may answer
 	Keys   []string
 	Args   []any
 
-	// boxed are the n words of Put, the first of which are keys. They come before Keys
-	// and Args.
+	// boxed has the n words of Put; the first of them are keys. They come before Keys and Args.
 	boxed   [6]any
 	n, keys uint8
 
 	// NoResend: the request must not run twice. It is not sent again once it may have run.
 	NoResend bool
 
-	// OneEffect: a reply that is a positive number, or a list that begins with one, says that this
-	// copy did the work. Any other reply may come from a second copy, which found the work done by
-	// the first. So such a reply counts only when all copies have been answered or have failed.
+	// OneEffect: a reply that is a positive number, or a list that begins with one, means that this
+	// copy did the work. Any other reply may be that of a second copy, which found the work done by
+	// the first. So it counts only when all copies have got a reply or have failed.
 	OneEffect bool
 
-	// Each, with OneEffect: a list has a number for each of several effects, as far as this copy had
-	// a part in them. The lists of all copies are combined.
+	// Each, with OneEffect: the reply is a list with a number for each of several effects, which is
+	// positive if this copy had that effect. The lists of all copies are combined.
 	Each bool
 
-	// FailFast: the request is not sent again to a server that cannot be reached or does
-	// not run it now. The caller has other servers, or other ways.
+	// FailFast: the request is not sent again to a server that cannot be reached or does not run it
+	// now, because the caller has other servers, or another way.
 	FailFast bool
 
-	// Acked: replicas have to confirm what the script did, as many and within the time that
-	// the Config says. They are asked on the same connection.
+	// Acked: Config.Acks replicas have to confirm what the script did within Config.AckTimeout. WAIT
+	// asks for that on the same connection.
 	Acked bool
 
-	// Told: the sender of a Round is told of the answer.
+	// Told: the reply is passed to the told function of Round.Send.
 	Told bool
 
-	// Main is the index of the key that may be of another type when Redis says that one is.
-	// With Step, each key so many further may be.
+	// Main is the index of the key that may have another type if Redis replies WRONGTYPE. With Step,
+	// every Step-th key after it may have another type, too.
 	Main, Step uint8
 }
 
-// Name is a name for the request, for observers.
+// Name returns a name of the request for observers.
 func (r *Request) Name() string {
 	if r.Script == nil {
 		return fmt.Sprint(r.Args[0])
@@ -95,7 +93,7 @@ func (r *Request) Uses(key string) bool {
 	return slices.Contains(r.boxed[:r.keys], any(key)) || slices.Contains(r.Keys, key)
 }
 
-// Renamed is the request with another key in the place of one. A copy of r may be under way still.
+// Renamed returns the request with another key in place of old. Copies of r may still be under way.
 func (r *Request) Renamed(old, key string) *Request {
 	other := *r
 	for i, word := range other.boxed[:r.keys] {
@@ -120,7 +118,7 @@ func (r *Request) Words() (keys []string, args []any) {
 	return append(keys, r.Keys...), append(slices.Clone(r.boxed[r.keys:r.n]), r.Args...)
 }
 
-// route is the key that routes the request in a cluster.
+// route returns the key that routes the request in a cluster.
 func (r *Request) route() string {
 	if r.keys > 0 {
 		return r.boxed[0].(string)
@@ -128,7 +126,7 @@ func (r *Request) route() string {
 	return r.Keys[0]
 }
 
-// many is the script for several such requests; nil: there is none.
+// many returns the script for several such requests, or nil.
 func (r *Request) many() *Script {
 	if r.Script == nil {
 		return nil
@@ -136,7 +134,7 @@ func (r *Request) many() *Script {
 	return r.Script.Many
 }
 
-// main are the keys that may be of another type; see Main.
+// main returns the keys that may have another type; see Main.
 func (r *Request) main() (some []string) {
 	keys, _ := r.Words()
 	if r.Step == 0 {
@@ -148,7 +146,7 @@ func (r *Request) main() (some []string) {
 	return some
 }
 
-// kind is what type such keys have if they are in use for what they should be.
+// kind returns the type that these keys should have.
 func (r *Request) kind() string {
 	switch of, _, _ := strings.Cut(r.Name(), "/"); of {
 	case "semaphore", "permits", "latch", "barrier":
@@ -157,8 +155,7 @@ func (r *Request) kind() string {
 	return "hash"
 }
 
-// once is a command that go-redis must not repeat: this package resends by itself, because
-// it must know of each copy.
+// once is a command that go-redis must not repeat: this package must know of each copy, and resends.
 type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
@@ -171,7 +168,7 @@ func (r *Request) command(ctx context.Context, whole bool) once {
 	return once{cmd}
 }
 
-// together are the words of a script for many, for some requests of a batch that have it.
+// together returns the words of a script for many, for some requests of a batch.
 func together(many *Script, batch []*Request, which []int, whole bool) []any {
 	keys, n := 0, 3
 	for _, i := range which {
@@ -188,8 +185,8 @@ func together(many *Script, batch []*Request, which []int, whole bool) []any {
 	return words
 }
 
-// words returns what is sent, in room if that is enough. With whole it has the text of the
-// script, for a server that does not know its hash.
+// words returns the words of the command, in room if that is large enough. With whole they contain the
+// text of the script, for a server that does not know its hash.
 func (r *Request) words(room []any, whole bool) []any {
 	if r.Script == nil {
 		return append(room, r.Args...)
@@ -227,21 +224,19 @@ func (r *Request) appendArgs(to []any) []any {
 type Answer struct {
 	Val  any
 	Acks int // replicas that confirmed
-	// Heard is how many connections listened when the script published, as far as its
-	// server knows and the script reports it.
+	// Heard is how many connections got what the script published, if the script reports it.
 	Heard int
 	Err   error
-	// Unsure: a copy of the request other than the one that was answered may have run, or
-	// may run yet.
+	// Unsure: another copy of the request than the one with this reply may have run, or may run yet.
 	Unsure bool
-	// unsent: the copy that failed so has not left this process, and never will.
+	// unsent: the copy that failed has not left this process, and never will.
 	unsent bool
-	slot   uint8 // which copy of its call was answered
-	// Last is the last failure of a copy, if a context ended the call and Err says so.
+	slot   uint8 // slot of the copy in its call
+	// Last is the last failure of a copy, if Err is the end of the call's context.
 	Last error
 }
 
-// isDoneBy reports whether the copy of a request with OneEffect that was answered did all its work.
+// isDoneBy reports whether a reply means that its copy of a request with OneEffect did all the work.
 func (r *Request) isDoneBy(a *Answer) bool {
 	val := a.Val
 	if list, ok := val.([]any); ok && len(list) > 0 && !r.Each {
@@ -281,8 +276,8 @@ func (a *Answer) Pair() (first, second int64, rest []any, err error) {
 	return first, second, list[2:], nil
 }
 
-// after combines two answers to copies of a request with Each: work that one copy has done is not
-// reported to the other.
+// after combines the replies to two copies of a request with Each: each reports only the effects that its
+// copy had.
 func (a Answer) after(before *Answer) Answer {
 	list, _ := a.Val.([]any)
 	if before == nil || list == nil {
@@ -316,8 +311,8 @@ func Fields(val any) map[string]any {
 	return out
 }
 
-// unwrapPublish splits a reply of the form {reply, why Redis refused to publish}, or
-// {reply, how many connections listen}: see scripts/shared/publish.lua.
+// unwrapPublish splits a reply of the form {reply, reason why Redis refused to publish}, or {reply, number
+// of connections that got the message}: see scripts/shared/publish.lua.
 func unwrapPublish(r *Request, val any) (reply any, heard int, why string) {
 	if r.Script == nil || !r.Script.Publishes {
 		return val, 0, ""

@@ -9,14 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RoundSize is how many requests of a round go into one pipeline. One script renews all of them,
-// and whoever asks for a lock meanwhile waits for it. Beside 100,000 holds that are renewed every
-// 2 s, 50 at a time cost such a caller about a third less than 100 do, at the 99th percentile;
-// with fewer it is not much less, and more of them wait.
+// RoundSize is how many requests of a round go into one pipeline. One script renews all of them, and
+// callers wait for it meanwhile. With 100,000 holds that are renewed every 2 s, the 99th percentile of
+// an acquire is a third lower with 50 than with 100; with fewer it is not much lower, and more callers
+// wait.
 const RoundSize = 50
 
-// Round is a set of requests that are sent together, in pipelines: nodes side by side, the pipelines to
-// a node that is near one after the other.
+// Round is a set of requests that are sent together, in pipelines: to several nodes in parallel, and to a
+// near node one pipeline after the other.
 type Round struct {
 	d    *Deployment
 	all  []inRound
@@ -31,20 +31,19 @@ type inRound struct {
 // NewRound returns an empty round with room for n requests.
 func (d *Deployment) NewRound(n int) *Round { return &Round{d: d, all: make([]inRound, 0, n)} }
 
-// Add adds a request. done is called once, with the answer and the time of sending, perhaps while that of another request
-// is.
+// Add adds a request. done is called once, with the answer and the time of sending, perhaps concurrently with the done of
+// another request.
 func (r *Round) Add(request *Request, done func(sent time.Time, a Answer)) {
 	r.all = append(r.all, inRound{request, done})
 }
 
-// Busy notes that this process seems to be short of processors, and will read answers late. A round that is small is one
-// pipeline then. Of a large one the first answer tells: see lateAfter.
+// Busy notes that this process seems to be short of processors, and will read replies late. A small round is then sent as
+// one pipeline. For a large one the first reply decides: see lateAfter.
 func (r *Round) Busy() { r.busy = true }
 
-// Send sends the round and returns when all requests were answered or have failed; in a
-// cluster it returns sooner, and waits for each node in a goroutine. told is called after
-// each pipeline, when done was called for its requests, with the answers to the requests
-// that say Told.
+// Send sends the round and returns when all requests have got a reply or have failed; in a cluster it
+// returns sooner, and waits for each node in a goroutine. told is called after each pipeline, when done
+// was called for its requests, with the answers to the requests with Told.
 func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 	d := r.d
 	if d.cluster == nil {
@@ -82,35 +81,35 @@ func (d *Deployment) roundContext() (context.Context, context.CancelFunc) {
 
 var errEnded = errors.New("a hook of go-redis has ended the goroutine that sends")
 
-// A server that is far away answers a pipeline late, and is idle most of that time: pipelines one after the other would
-// renew some thousand holds a second, 10 ms away. So it gets farRounds at a time, whose requests are as many as are
-// due, up to farRound. Callers have the other connections: see farPipelines.
+// A server that is far away is idle most of the time that a pipeline takes. One pipeline after the other would renew only
+// some thousand holds a second 10 ms away. So it gets farRounds pipelines at a time, which share what is due, up to
+// farRound requests each. Callers have the other connections: see farPipelines.
 const (
 	farRounds = 4
 	farRound  = 500
 )
 
-// parts are the requests of a round to one node, from which pipelines take some each.
+// parts has the requests of a round to one node that no pipeline has taken yet.
 type parts struct {
 	mu   sync.Mutex // guards the rest
 	left []inRound
-	size int  // how many a pipeline takes
+	size int  // how many requests a pipeline takes
 	wide bool // several pipelines are under way at a time
 }
 
-// lateAfter is how long a pipeline of a round takes at least if the answers are late, wherever that is. Pipelines one
-// after the other may take longer then than the leases last: with one processor and 64 goroutines that never wait, an
-// answer is read 1 to 2 s after it has come. So each takes as much as one to a server far away.
+// lateAfter is how long a pipeline of a round takes at least if replies are late, for whatever reason. Pipelines one after
+// the other might then take longer than the leases last: with one processor and 64 goroutines that never wait, a reply is
+// read 1 to 2 s after it has come. So each pipeline takes as many requests as one to a server far away.
 const lateAfter = 100 * time.Millisecond
 
-// hurry has each pipeline from now on take as much as it can.
+// hurry makes each pipeline from now on take as many requests as it can.
 func (p *parts) hurry() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.size = farRound
 }
 
-// take returns what goes into the next pipeline; nothing if that was the last.
+// take returns the requests of the next pipeline, or none.
 func (p *parts) take() []inRound {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +119,7 @@ func (p *parts) take() []inRound {
 	return which
 }
 
-// end returns what was not taken. It is not sent.
+// end returns the requests that were not taken, which are not sent.
 func (p *parts) end() (left []inRound) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +127,7 @@ func (p *parts) end() (left []inRound) {
 	return left
 }
 
-// widen divides what is left among some pipelines. It returns how many have to be added to the one that there is.
+// widen divides what is left among several pipelines. It returns how many have to be added to the one under way.
 func (p *parts) widen(pipelines int) (more int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,8 +139,8 @@ func (p *parts) widen(pipelines int) (more int) {
 	return min(pipelines, (len(p.left)+p.size-1)/p.size) - 1
 }
 
-// sendTo sends requests to one node, and returns when all are answered. How far away the node is may be known only when
-// it has answered the first.
+// sendTo sends requests to one node, and returns when all are answered. The distance of the node may be known only after
+// the first reply.
 func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inRound, told func(redis.UniversalClient, []Answer)) {
 	p := &parts{left: which, size: RoundSize}
 	var others sync.WaitGroup
@@ -168,8 +167,8 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inR
 	})
 }
 
-// sendParts sends pipelines to a node, one after the other. If the node does not answer one, the rest are not sent: they
-// would only hang too. A hook may end the goroutine: then it is as if the replies were lost.
+// sendParts sends pipelines to a node, one after the other. If the node does not answer one, the rest is not sent, because
+// it would hang too. If a hook ends the goroutine, it is as if the replies were lost.
 func (r *Round) sendParts(node redis.UniversalClient, to redis.Cmdable, p *parts, told func(redis.UniversalClient, []Answer)) {
 	d := r.d
 	sent := d.cfg.Clock.Now()
@@ -202,7 +201,7 @@ func (r *Round) sendParts(node redis.UniversalClient, to redis.Cmdable, p *parts
 			answers[i].Err = d.foreign(d.io, ctx, r, answers[i].Err)
 		}
 		cancel()
-		heard := answers[:0] // in the same room: each answer is read before
+		heard := answers[:0] // reuses the room of answers that were read
 		var silent error
 		answered := false
 		for len(which) > 0 {
@@ -217,7 +216,7 @@ func (r *Round) sendParts(node redis.UniversalClient, to redis.Cmdable, p *parts
 			if a.Unsure && Transient(a.Err) {
 				silent = a.Err
 			}
-			which = which[1:] // its done is called once, whatever ends this
+			which = which[1:] // first, so that done is called once even if it ends the goroutine
 			q.done(sent, *a)
 			if q.Told {
 				heard = append(heard, *a)

@@ -11,7 +11,7 @@ import (
 )
 
 // send sends one copy with a client and reads its reply. A script that the server does not know has not
-// run, so its full text is sent at once. mayLook: the client is io, and the copy may look for hooks.
+// run, so its full text is sent immediately. mayLook: the client is io, and the copy may search for hooks.
 func (d *Deployment) send(by redis.UniversalClient, s *sentCopy, r *Request, mayLook bool) (a Answer) {
 	defer d.cfg.Panics.Caught(GoRedis, &a.Err)
 	defer func() { a.unsent = a.Err != nil && s.flight.withdraw() }()
@@ -70,8 +70,8 @@ func (d *Deployment) sendAcked(s *sentCopy, r *Request) Answer {
 	panic("unreachable")
 }
 
-// needsText reports whether a request that has failed is to be sent with the text of its script: the server does not know
-// the hash, or has no EVALSHA for this user. All later requests are sent so then, until it has no EVAL either.
+// needsText reports whether a failed request has to be sent with the text of its script: the server does not know the
+// hash, or this user has no EVALSHA. In the second case all later requests have the text, until EVAL is refused too.
 func (d *Deployment) needsText(err error) bool {
 	switch {
 	case err == nil:
@@ -87,13 +87,12 @@ func (d *Deployment) needsText(err error) bool {
 	return false
 }
 
-// wait is the command that waits for replicas.
+// wait returns the command that waits for replicas.
 func (d *Deployment) wait(ctx context.Context) once {
 	return once{redis.NewCmd(ctx, "wait", d.cfg.Acks, d.cfg.AckTimeout.Milliseconds())}
 }
 
-// answer is what a script has replied. It reports to Events if Redis did not let the
-// script publish.
+// answer returns the reply of a script, and reports to Events if Redis did not let the script publish.
 func (d *Deployment) answer(r *Request, val any) Answer {
 	val, heard, why := unwrapPublish(r, val)
 	if why != "" {
@@ -102,8 +101,8 @@ func (d *Deployment) answer(r *Request, val any) Answer {
 	return Answer{Val: val, Heard: heard}
 }
 
-// foreign adds the type of the key to the error of a request that has failed because a key
-// is in use for something else, and asks for it with a client. Any other error is returned as it is.
+// foreign adds the type of the key to the error of a request that failed because a key is in use for
+// something else. It requests the type with the given client. It returns any other error unchanged.
 func (d *Deployment) foreign(by redis.UniversalClient, ctx context.Context, r *Request, err error) error {
 	switch {
 	case err == nil || r.Script == nil:
@@ -124,7 +123,7 @@ func (d *Deployment) foreign(by redis.UniversalClient, ctx context.Context, r *R
 			continue
 		}
 		kind := once{redis.NewCmd(ctx, "type", key)}
-		// Those of a pipeline are not in the care of send.
+		// Safely, because a batch calls this outside of send.
 		if d.Safely(func() error { return by.Process(ctx, kind) }) != nil || kind.Val() == "none" {
 			continue
 		}
@@ -144,17 +143,17 @@ func (d *Deployment) foreign(by redis.UniversalClient, ctx context.Context, r *R
 	return Because(ErrForeignKey, err)
 }
 
-// foreignKeys is ErrForeignKey with what was found at the keys.
+// foreignKeys is ErrForeignKey with the types of the keys.
 type foreignKeys struct {
 	text  string
-	kinds map[string]string // of keys that were looked at, and exist
+	kinds map[string]string // types of the keys that were checked and exist
 }
 
 func (e *foreignKeys) Error() string      { return ErrForeignKey.Error() + ": " + e.text }
 func (*foreignKeys) Is(target error) bool { return target == ErrForeignKey }
 
-// KindOf is which type a key had when a request failed so because of the types of its keys; empty: that is not
-// known, or there was no such key.
+// KindOf returns the type that a key had when a request failed because of the types of its keys. It returns "" if the
+// type is not known, or there was no such key.
 func KindOf(err error, key string) string {
 	var found *foreignKeys
 	if !errors.As(err, &found) {
@@ -167,9 +166,9 @@ func KindOf(err error, key string) string {
 // pipelines, so background requests do not starve waiting callers.
 const BatchSize = 100
 
-// sendBatch sends requests to one node as one pipeline and returns their answers in order,
-// in room if that is enough. Requests that one script can do together become one command.
-// flights, unless it is nil, says which of them have left the process.
+// sendBatch sends requests to one node as one pipeline and returns their answers in order, in room if
+// that is large enough. Requests that one script can do together become one command. flights, unless
+// nil, records which of them have left the process.
 func (d *Deployment) sendBatch(ctx context.Context, node redis.Cmdable, batch []*Request, flights []flight, room []Answer) []Answer {
 	defer d.Gate("batch")
 	answers := append(room[:0], make([]Answer, len(batch))...)

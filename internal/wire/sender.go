@@ -9,109 +9,109 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A sender sends the requests of one class to one server. While few are under way, each is sent at
-// once, as a command of its own, by a worker or, if the server is near, by its caller: see direct.
-// Otherwise it waits, and a worker that has its answer takes what waits as one pipeline: one write
-// and one read for all of them. In it, a script for several does what it can: see Script.Many.
+// A sender sends the requests of one class to one server. While few are under way, each is sent
+// immediately as a separate command, by a worker or, if the server is near, by its caller (direct.go).
+// Otherwise it waits, and a worker that gets its reply takes all waiting requests as one pipeline: one
+// write and one read for all of them. Scripts for several requests combine them further: see Script.Many.
 //
-// A server that is silent is met by one rule. What a worker has sent is overdue after a part of its
-// timeout: see patience. From then on the worker does not count, so nothing waits for it.
-//   - What callers wait for (Do) is sent again by themselves. One more worker takes what waits, as one
-//     pipeline. When that is answered others follow; until then one more begins after each such
-//     while. Perhaps only connections hang.
-//   - What is asked of several servers (Ask, Put) has no goroutine that waits. Each errand gets one
-//     now, and the rest goes when the server has answered a PING: see health.
+// If the server is silent, the requests of a worker are overdue after a part of their timeout: see
+// patience. From then on the worker does not count as busy, so nothing waits for it.
+//   - Callers that wait (Do) send their requests again themselves. One more worker takes the waiting
+//     requests, as one pipeline. When that gets a reply, others follow; until then one more worker
+//     begins after each such time. Perhaps only connections hang.
+//   - Errands (Ask, Put) have no goroutine that waits. Each overdue errand gets one now, and the waiting
+//     errands are sent after the reply to a PING: see health.
 //
-// Why not all that waits is sent at once: the server, or this process, may only have been short of
-// time. Ten thousand requests that are sent one by one would keep it so until all were too late,
-// and a server that hangs would have as many stale commands to run when it recovers.
+// The waiting requests are not all sent immediately, because the server, or this process, may only have
+// been busy. Ten thousand single requests would keep it busy until all were too late, and a server that
+// hangs would have as many stale commands to run when it recovers.
 type sender struct {
 	d *Deployment
 	limits
 
-	mu        sync.Mutex // guards the rest
-	waiting   []job      // from head on, and those that were withdrawn, for a while
-	head      int
-	withdrawn int           // how many these are
-	busy      int           // workers that send, or pass answers on, and are not overdue
-	pipelines int           // those of them that were given several requests
-	passing   int           // those of them that pass answers to errands on, and then take what waits
-	overdue   int           // workers that are silent
-	last      time.Time     // when a worker was given what it sends
-	begun     time.Time     // when one was after a rest: what was sent before it has ended, and not in silence
-	heard     time.Time     // when the server answered a worker
-	away      distance      // how far away the server is
-	usual     time.Duration // how long it takes to answer, on average; 0: not known
-	fast      bool          // the last answer took less than nearby, and no copy without a worker was without one since
-	latest    time.Duration // how long a pipeline of a round took last
-	paced     bool          // a timer is going to call paceLocked
+	mu        sync.Mutex    // guards the rest
+	waiting   []job         // waiting jobs from head on; withdrawn ones stay for a while
+	head      int           // index of the first waiting job
+	withdrawn int           // how many of the waiting jobs were withdrawn
+	busy      int           // workers that send, or pass replies on, and are not overdue
+	pipelines int           // busy workers that have several requests
+	passing   int           // busy workers that pass replies to errands on, and then take what waits
+	overdue   int           // workers without a reply in time
+	last      time.Time     // when a worker was last given requests
+	begun     time.Time     // when the current busy period began; everything sent earlier has got a reply
+	heard     time.Time     // when a worker last got a reply
+	away      distance      // distance of the server
+	usual     time.Duration // average time until a reply; 0 if not known
+	fast      bool          // the last reply took less than nearby, and no caller's own copy was without a reply since
+	latest    time.Duration // how long the latest pipeline of a round took
+	paced     bool          // a timer will call paceLocked
 
-	idle   []*worker // the last was put to rest last, and is taken first
-	fewest int       // workers at rest at any time of this restFor: so many are not needed
-	trims  bool      // trim is going to be called
+	idle   []*worker // workers at rest; the last one rests for the shortest time, and is taken first
+	fewest int       // least number of workers at rest in this restFor: so many are not needed
+	trims  bool      // a timer will call trim
 }
 
-// limits are those of a class of requests.
+// limits are the limits of a class of requests.
 type limits struct {
-	alone   int           // workers that send at a time, if the server is near
-	near    int           // those of them that send several requests. The fewer, the longer are the pipelines
-	far     int           // the same, for a server that is far away; 0: no more than if it is near
-	from    time.Duration // how long it takes to answer at least if it is far away
-	batch   int           // how many requests go into one pipeline
-	errands bool          // errands are sent, and not copies of calls
+	alone   int           // busy workers, if the server is near
+	near    int           // busy workers with several requests. The fewer, the longer are the pipelines
+	far     int           // the same for a server that is far away; 0 means near
+	from    time.Duration // distance from which on a server is far away
+	batch   int           // requests in one pipeline
+	errands bool          // the requests are errands, not copies of calls
 }
 
 const (
-	// alone is how many requests of callers are sent to one server at a time, and pipelines how many pipelines with several
-	// of them.
+	// alone is how many workers send requests of callers to one server at a time, and pipelines how many of
+	// them may have several requests.
 	alone     = 8
 	pipelines = 4
 
-	// combined is how many requests of callers go into one pipeline. Over a network a pipeline is
-	// under way for long, and as many callers come meanwhile as it could take: with 32, 512
-	// callers got through to a server 10 ms away half as often. Nobody else waits for a whole
-	// pipeline: no script in it is for more than mostTogether.
+	// combined is how many requests of callers go into one pipeline. Over a network a pipeline takes
+	// long, and as many callers come meanwhile as it could take: with 32, 512 callers of a server 10 ms
+	// away made half as many pairs. Other clients do not wait for a whole pipeline, because no script in
+	// it is for more than mostTogether requests.
 	combined = 256
 
-	// asked is how many workers send what callers ask several servers at once. That costs this
-	// process a request for each server, so a pipeline is worth more than to be sent at once.
+	// asked is how many workers send errands of callers to one of several servers. Each errand costs this
+	// process a request per server, so a pipeline saves more than sending immediately.
 	asked = 2
 
-	// A server is far away if it takes so long to answer at least. A pipeline to it is under way
-	// for long, and most of that time neither the server nor this process is busy with it. So what
-	// waits does not wait for an answer: it is sent in up to farPipelines, which are spread evenly
-	// over that time. To a server that is near, more pipelines would only be shorter ones.
-	// For whoever asks five servers that is so from farAsked on: this process is five times as busy.
-	// 64 callers of a RedLock whose servers are 1 ms away made 4.4 to 4.9 k pairs a second with
-	// more pipelines and 5.8 to 6.9 k without, and 10 ms away 1.8 to 1.9 and 1.3 to 1.9 k.
+	// far is the distance (the shortest time until a reply) from which on a server is far away. Most of
+	// the time that a pipeline to it takes, neither the server nor this process is busy with it. So what
+	// waits is sent before a reply comes, in up to farPipelines pipelines, which are spread evenly over
+	// that time. To a near server, more pipelines would only be shorter.
+	// For errands to several servers, the distance is farAsked, because this process is several times as
+	// busy: 64 callers of a RedLock on five servers made 4.4 to 4.9 k pairs a second with more pipelines
+	// and 5.8 to 6.9 k without, if the servers were 1 ms away, and 1.8 to 1.9 and 1.3 to 1.9 k at 10 ms.
 	far          = 500 * time.Microsecond
 	farAsked     = 5 * time.Millisecond
 	farPipelines = 8
 
-	// The callers of a pipeline to a server far away have so many turns before what waits is sent, for a
-	// part of the time in which it answers: see gather.
+	// mostTurns and gatherPart bound the wait for the callers of a pipeline to a server far away: see
+	// gather.
 	mostTurns, gatherPart = 128, 32
 
-	// overduePart is the part of its timeout after which a request that has no answer is overdue.
-	// If the server is so far away that it usually takes more than half of that, its answer is
-	// late after twice as long as usual. Some of the timeout is left in any case.
+	// overduePart is the part of its timeout after which a request without a reply is overdue. For a
+	// server that usually takes more than half of that, it is twice the usual time. Some of the timeout
+	// is always left.
 	overduePart = 8
 )
 
-// senders are those of a deployment.
+// senders are the senders of a deployment.
 type senders struct {
-	one      sender // for callers, of a deployment that is one server as far as is known
-	votes    sender // for Ask
-	renewals sender // for Put: one pipeline at a time
-	free     sender // for what does not wait: a second copy, and what needs a connection of its own
+	one      sender // requests of callers, unless the deployment is known to be a cluster
+	votes    sender // errands of Ask
+	renewals sender // errands of Put, one pipeline at a time
+	free     sender // requests that never wait: second copies, and those that need a separate connection
 
 	mapped atomic.Bool // go-redis knows which node of the cluster has which keys
 
 	mu     sync.Mutex         // guards byNode
-	byNode map[string]*sender // for callers, of the nodes of a cluster
+	byNode map[string]*sender // requests of callers, by node of a cluster
 }
 
-// open sets the limits. atATime is how many pipelines there are connections for.
+// open sets the limits. There are connections for atATime pipelines at a time.
 func (s *senders) open(d *Deployment, alone, atATime int) {
 	near, away := max(1, min(pipelines, atATime)), max(1, min(farPipelines, atATime))
 	for to, class := range map[*sender]limits{
@@ -124,15 +124,15 @@ func (s *senders) open(d *Deployment, alone, atATime int) {
 	}
 }
 
-// answered notes that a command was: in a cluster, go-redis has its map then.
+// answered records that a command got a reply. In a cluster, go-redis has its map then.
 func (d *Deployment) answered() {
 	if d.cluster != nil && !d.senders.mapped.Load() {
 		d.senders.mapped.Store(true)
 	}
 }
 
-// senderOf returns the sender of a caller's request. It is free if the request does not wait: WAIT
-// needs a connection of its own.
+// senderOf returns the sender of a caller's request. It is the sender free if the request needs a
+// separate connection, as for WAIT, or if its node is not known.
 func (d *Deployment) senderOf(r *Request) *sender {
 	s := &d.senders
 	switch {
@@ -141,9 +141,9 @@ func (d *Deployment) senderOf(r *Request) *sender {
 	case d.cluster == nil:
 		return &s.one
 	case !s.mapped.Load():
-		return &s.free // go-redis may ask a server now, which takes time
+		return &s.free // to find the node, go-redis may send a request, which takes time
 	}
-	// Each node has its own: a node that hangs does not hold up requests to the others.
+	// Each node has a sender, so that a node that hangs does not hold up requests to the others.
 	node, err := d.NodeFor(d.ctx, r.route())
 	one, ok := node.(*redis.Client)
 	if err != nil || !ok {
@@ -163,14 +163,14 @@ func (d *Deployment) senderOf(r *Request) *sender {
 	return of
 }
 
-// put has a job sent. It reports whether a worker begins with it at once; otherwise it waits. If by is not
-// zero, the caller may send it itself. Then put returns the worker that it is for this time.
+// put queues a job. It reports whether a worker begins with it immediately; otherwise the job waits. If by is
+// not zero, the caller may send the job itself: then put returns the worker that the caller has to be.
 func (s *sender) put(j job, now time.Time, by way) (self *worker, begins bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// What waits comes first, and a worker is going to take it: see next. What was withdrawn does
-	// not count: it would wait for a pipeline that may hang, and has nobody to take it. An answer
-	// that is passed on may have brought this request about: its worker is about to send that.
+	// Waiting jobs go first, and a worker will take them: see next. Withdrawn jobs do not count: this job
+	// would wait for a pipeline that may hang. If a worker is passing replies on, a reply may have caused
+	// this request, and that worker takes it next.
 	if s.busy < s.alone && s.passing == 0 && s.waitsLocked() == 0 {
 		w := s.workerLocked()
 		w.batch = append(w.batch, j)
@@ -193,13 +193,13 @@ func (s *sender) put(j job, now time.Time, by way) (self *worker, begins bool) {
 	return nil, false
 }
 
-// directLocked reports whether the caller of one more request sends it: few are under way, and the server is near, as the
-// last answer was fast, and most before it.
+// directLocked reports whether a caller may send its request itself: few are under way, and the server is near, because
+// the last reply and most before it were fast.
 func (s *sender) directLocked() bool {
 	return s.busy <= mostDirect && s.fast && s.usual < nearby && s.overdue == 0
 }
 
-// waitsLocked is how many jobs wait.
+// waitsLocked returns how many jobs wait.
 func (s *sender) waitsLocked() int { return len(s.waiting) - s.head - s.withdrawn }
 
 // roomLocked reports whether one more pipeline may be under way.
@@ -210,9 +210,9 @@ func (s *sender) roomLocked() bool {
 	return s.pipelines < s.near
 }
 
-// paceLocked has what waits for a server that is far away sent: now, or when nothing was sent for
-// a while. But if requests are under way and nobody had an answer lately, the server may hang: see
-// overdue. And a worker that passes answers on takes what waits.
+// paceLocked sends what waits for a server that is far away: now, or some time after the last pipeline.
+// But if requests are under way and no reply has come lately, the server may hang: see overdue. And a
+// worker that passes replies on will take what waits.
 func (s *sender) paceLocked(now time.Time) {
 	away := s.away.least()
 	silent := min(now.Sub(s.heard), now.Sub(s.begun))
@@ -234,7 +234,7 @@ func (s *sender) paceLocked(now time.Time) {
 	})
 }
 
-// addLocked has one more worker begin with what waits, if anything does.
+// addLocked starts one more worker with what waits, if anything does.
 func (s *sender) addLocked(now time.Time) {
 	if s.waitsLocked() > 0 && s.roomLocked() {
 		w := s.workerLocked()
@@ -243,7 +243,7 @@ func (s *sender) addLocked(now time.Time) {
 	}
 }
 
-// takeLocked gives a worker what waits. There is some.
+// takeLocked gives a worker what waits. The caller knows that something does.
 func (s *sender) takeLocked(w *worker, now time.Time) {
 	for ; s.head < len(s.waiting) && len(w.batch) < s.batch; s.head++ {
 		switch j := s.waiting[s.head]; {
@@ -262,7 +262,7 @@ func (s *sender) takeLocked(w *worker, now time.Time) {
 	}
 }
 
-// withdraw reports whether a call's copy still waits. Then it is not sent any more.
+// withdraw withdraws a call's copy, and reports whether it still waited.
 func (s *sender) withdraw(c *call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,7 +278,7 @@ func (s *sender) withdraw(c *call) bool {
 	return true
 }
 
-// keepLocked moves some of what waits to the front, and forgets the rest.
+// keepLocked moves some of the waiting jobs to the front, and drops the rest.
 func (s *sender) keepLocked(which func(job) bool) {
 	kept := s.waiting[:0]
 	for _, j := range s.waiting[s.head:] {
@@ -290,31 +290,31 @@ func (s *sender) keepLocked(which func(job) bool) {
 	s.waiting, s.head = kept, 0
 }
 
-// taken returns when a worker took the copy of a call that waited; zero: none did. waits: it waits still.
+// taken returns when a worker took the waiting copy of a call, or zero. waits: the copy still waits.
 func (s *sender) taken(c *call) (at time.Time, waits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return c.begun, c.queued
 }
 
-// answersSince reports whether the server has answered others for a while.
+// answersSince reports whether the server has replied to any request since a time.
 func (s *sender) answersSince(t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.heard.After(t)
 }
 
-// patience is how long to wait for an answer until it is overdue.
+// patience returns after which time without a reply a request is overdue.
 func (s *sender) patience(timeout time.Duration) time.Duration {
 	return min(max(timeout/overduePart, 2*s.usual), timeout*3/4)
 }
 
 // newConnection is how many round trips go-redis needs at most before the first request on a new connection: one for
-// TCP, two for TLS, one for HELLO, and two for what it says of itself.
+// TCP, two for TLS, one for HELLO, and two for CLIENT SETINFO.
 const newConnection = 6
 
-// isFar reports whether a node is far away, as callers have seen it lately, or renewals: there may be no callers, and a
-// pipeline of renewals takes some time on any server.
+// isFar reports whether a node is far away, by the latest replies to callers, or to renewals: there may be no callers,
+// and a pipeline of renewals takes some time on any server.
 func (d *Deployment) isFar(node redis.UniversalClient) bool {
 	s := &d.senders.one
 	if one, ok := node.(*redis.Client); ok && d.cluster != nil {
@@ -331,8 +331,8 @@ func (s *sender) distance() time.Duration {
 	return s.away.least()
 }
 
-// Patience is how long the server may be silent without being away, as far as is known: twice as long as it usually
-// takes to answer callers, on a new connection; 0 if it has not answered any.
+// Patience returns how long the server may be silent without being unreachable: the time that it usually takes to reply
+// to callers on a new connection, with a margin; 0 if it has not replied to any.
 func (d *Deployment) Patience() time.Duration {
 	s := &d.senders
 	longest := max(s.one.reach(), s.votes.reach())
@@ -344,14 +344,14 @@ func (d *Deployment) Patience() time.Duration {
 	return longest
 }
 
-// reach is Patience for what a sender has heard.
+// reach is Patience for the replies of one sender.
 func (s *sender) reach() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return newConnection*s.away.least() + 2*s.usual
 }
 
-// hearsLocked notes that the server has answered, and how long it took.
+// hearsLocked records that a reply has come, and how long it took.
 func (s *sender) hearsLocked(now time.Time, took time.Duration) {
 	s.heard = now
 	s.away.add(now, took)
@@ -362,7 +362,7 @@ func (s *sender) hearsLocked(now time.Time, took time.Duration) {
 	s.fast = took < nearby
 }
 
-// took notes that a pipeline of a round, which has no worker, was answered.
+// took records the time of a pipeline of a round, which has no worker.
 func (s *sender) took(since time.Time) {
 	now := time.Now()
 	s.mu.Lock()
@@ -371,24 +371,24 @@ func (s *sender) took(since time.Time) {
 	s.away.add(now, s.latest)
 }
 
-// tookLong reports whether the last pipeline of a round was answered late.
+// tookLong reports whether the latest pipeline of a round got its reply late.
 func (s *sender) tookLong() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.latest > lateAfter
 }
 
-// distance is how far away a server is: the shortest time in which it answers. Two windows of it are kept, so
-// that the shortest of the last ten seconds is always known.
+// distance is the shortest time until a reply of a server. It keeps two windows, so the shortest of the last ten
+// seconds is always known.
 type distance struct {
 	since       time.Time     // when the window of now began
-	now, before time.Duration // the shortest of each window; 0: none
+	now, before time.Duration // shortest time of each window; 0 if none
 }
 
-// forgetAfter is how long a window is.
+// forgetAfter is the length of a window.
 const forgetAfter = 10 * time.Second
 
-// add notes an answer.
+// add records the time of a reply.
 func (a *distance) add(now time.Time, took time.Duration) {
 	if now.Sub(a.since) > forgetAfter {
 		a.since, a.now, a.before = now, took, a.now
@@ -396,7 +396,7 @@ func (a *distance) add(now time.Time, took time.Duration) {
 	a.now = min(a.now, took)
 }
 
-// least is the shortest of the last answers; 0: it is not known.
+// least returns the shortest of the latest times; 0 if not known.
 func (a *distance) least() time.Duration {
 	if a.before == 0 {
 		return a.now

@@ -27,7 +27,7 @@ func Slot(key string) int {
 	return int(crc) % Slots
 }
 
-// Carrier returns who carries a sharded channel: a name, and the client to subscribe with.
+// Carrier returns the node of a sharded channel: a name, and the client to subscribe with.
 func (d *Deployment) Carrier(ctx context.Context, channel string) (name string, node redis.UniversalClient, err error) {
 	if d.cluster == nil {
 		name, err = d.masterOf(ctx, Slot(channel))
@@ -39,9 +39,9 @@ func (d *Deployment) Carrier(ctx context.Context, channel string) (name string, 
 	return node.(*redis.Client).Options().Addr, node, nil
 }
 
-// masterOf names the node that serves a slot. A wrapper of a cluster client does not tell, so the
-// cluster is asked. What subscriptions of one name are is on one connection: go-redis finds the
-// node by the first channel. If the cluster does not say, each slot is by itself.
+// masterOf returns a name for the node that serves a slot. A wrapper of a cluster client does not show
+// its nodes, so this asks the cluster. Subscriptions with the same name share a connection: go-redis
+// finds the node by the first channel. If the cluster does not answer that, each slot has its own name.
 func (d *Deployment) masterOf(ctx context.Context, slot int) (name string, err error) {
 	all := d.slots.Load()
 	if all == nil {

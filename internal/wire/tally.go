@@ -7,13 +7,13 @@ import (
 )
 
 // Tally counts operations under way, and lets a caller wait until there are none. Unlike a
-// sync.WaitGroup it may grow again during a wait, and ctx bounds a wait. Its zero value
-// counts nothing.
+// sync.WaitGroup, it may grow again during a wait, and a context bounds the wait. The zero value is
+// ready to use.
 type Tally struct {
 	n atomic.Int64
 
 	mu   sync.Mutex    // guards zero
-	zero chan struct{} // closed when n falls to 0; nil: nothing waits
+	zero chan struct{} // closed when n falls to 0; nil if nothing waits
 }
 
 // Add changes the count by n.
@@ -45,7 +45,7 @@ func (t *Tally) Wait(ctx context.Context) error {
 	}
 	zero := t.zero
 	t.mu.Unlock()
-	if t.None() { // it may have fallen to 0 before zero was there
+	if t.None() { // it may have fallen to 0 before zero was made
 		return nil
 	}
 	select {

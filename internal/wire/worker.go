@@ -10,23 +10,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// job is what a worker sends: a copy of a call, or an errand. Whoever sends it answers it, once.
+// job is a copy of a call, or an errand. The worker that sends it answers it, once.
 type job struct {
-	call   *call  // of an errand: the one that waits for its answer, once that is overdue or was none
-	errand Errand // nil: it is a copy of a caller's request
+	call   *call  // call of the copy; for an errand, the call that waits for an overdue reply
+	errand Errand // nil for a copy of a call
 	r      *Request
-	flight *flight     // of an errand that is under way
-	of     *Deployment // what counts it as under way
+	flight *flight     // flight of an errand under way
+	of     *Deployment // deployment that counts the job as under way
 	end    func()      // see seam.Env.Work
-	slot   uint8       // of the copy in its call
+	slot   uint8       // slot of the copy in its call
 }
 
-// newJob counts a job as under way. ended is called at its end.
+// newJob returns a job that counts as under way until ended is called.
 func (d *Deployment) newJob() job { return job{of: d, end: d.Begin()} }
 
 func (j *job) ended() { j.of.End(j.end) }
 
-// terms are the timeout of a job that is sent now, and until when somebody waits for the answer.
+// terms returns the timeout of a job that is sent now, and until when a caller waits for the reply.
 func (j *job) terms(now time.Time) (timeout time.Duration, until time.Time) {
 	if j.errand != nil {
 		timeout = j.errand.Timeout()
@@ -35,7 +35,7 @@ func (j *job) terms(now time.Time) (timeout time.Duration, until time.Time) {
 	return j.call.budget, j.call.deadline
 }
 
-// context has the values that hooks see.
+// context returns the context with the values for hooks.
 func (j *job) context() context.Context {
 	if j.errand != nil {
 		return j.errand.Context()
@@ -43,45 +43,45 @@ func (j *job) context() context.Context {
 	return j.call.ctx
 }
 
-// worker is a goroutine that sends batches of jobs, one at a time. It keeps its stack, which a new
-// goroutine would have to grow for each request.
+// worker sends batches of jobs, one at a time, on a goroutine, or on that of a caller for the caller's
+// own request. The goroutine stays for the next batch, so its stack need not grow for each request.
 type worker struct {
 	s    *sender
-	wake chan struct{} // has room for one: whoever takes a worker at rest wakes it once, or closes it
-	over chan struct{} // closed when nobody waits for what it has sent
-	at   time.Time     // by the clock of leases: when it sent errands
-	by   way           // not zero: a caller is the worker, for its own request
+	wake chan struct{} // capacity 1: a worker at rest that is taken is woken once, or wake is closed
+	over chan struct{} // closed when no caller waits for the batch any more
+	at   time.Time     // when errands were sent, by the clock of leases
+	by   way           // not zero if a caller is the worker, for its own request
 
-	// Guarded by the mutex of the sender; but the jobs of the batch are the worker's, unless it is sending errands.
+	// Guarded by the mutex of the sender; but the jobs of the batch belong to the worker, except while it sends errands.
 	batch   []job
 	state   workerState
-	several bool        // it counts as a pipeline
-	sent    time.Time   // by the real clock, as are the next
-	due     time.Time   // from then on it is overdue
-	limit   time.Time   // from then on nobody waits
-	late    *time.Timer // runs overdue
-	armed   time.Time   // when it does so; zero: it does not
+	several bool        // counts as a pipeline
+	sent    time.Time   // when the batch was sent, by the real clock, like the next three
+	due     time.Time   // when the worker is overdue
+	limit   time.Time   // when no caller waits any more
+	late    *time.Timer // calls overdue
+	armed   time.Time   // when late fires; zero if it does not
 	shut    bool        // over is closed
 }
 
 type workerState int
 
 const (
-	resting workerState = iota // or new
-	given                      // errands, which it has yet to ask for their requests
-	sending
-	passing // the answers to errands on
-	silent  // overdue: it does not count as busy
+	resting workerState = iota // at rest, or new
+	given                      // has errands, whose requests are not made yet
+	sending                    // waits for replies
+	passing                    // passes the replies to errands on
+	silent                     // overdue: does not count as busy
 )
 
-// mostSpare is how many workers of a sender, and calls, at rest are kept. Workers that were not
-// needed for all of a restFor end at the end of it, so that a client at rest has none.
+// mostSpare is how many workers of a sender, and how many calls, are kept at rest. Workers that were not
+// needed in a restFor end then, so that an idle client has none.
 const (
 	mostSpare = 16
 	restFor   = 500 * time.Millisecond
 )
 
-// workerLocked returns a worker at rest, or a new one, which counts as busy now.
+// workerLocked returns a worker at rest, or a new one. It counts as busy from now on.
 func (s *sender) workerLocked() *worker {
 	s.busy++
 	n := len(s.idle)
@@ -94,13 +94,13 @@ func (s *sender) workerLocked() *worker {
 	return w
 }
 
-// beginLocked has a worker begin with its batch.
+// beginLocked starts a worker with its batch.
 func (s *sender) beginLocked(w *worker, now time.Time) {
 	s.givenLocked(w, now)
 	w.begin()
 }
 
-// begin has the goroutine of a worker begin with the batch.
+// begin wakes or starts the goroutine of a worker.
 func (w *worker) begin() {
 	if w.wake != nil {
 		w.wake <- struct{}{}
@@ -110,7 +110,7 @@ func (w *worker) begin() {
 	go w.run()
 }
 
-// givenLocked notes that a worker was given a batch.
+// givenLocked records that a worker was given a batch.
 func (s *sender) givenLocked(w *worker, now time.Time) {
 	if s.busy == 1 && s.overdue == 0 && !s.heard.Before(s.last) {
 		s.begun = now
@@ -127,7 +127,7 @@ func (s *sender) givenLocked(w *worker, now time.Time) {
 	}
 }
 
-// freeLocked has a worker not count any more.
+// freeLocked stops counting a worker.
 func (s *sender) freeLocked(w *worker) {
 	if w.state == silent {
 		s.overdue--
@@ -143,8 +143,8 @@ func (s *sender) freeLocked(w *worker) {
 	}
 }
 
-// next is called when a worker has sent its batch, and answered has come or not. It gives the
-// worker what waits. rests: there is nothing for it, and it waits for more; otherwise it ends.
+// next is called when a worker has got the replies to its batch (answered), or has failed. It gives the
+// worker the waiting jobs (more). Otherwise the worker rests, or ends.
 func (s *sender) next(w *worker, answered bool) (more, rests bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *sender) next(w *worker, answered bool) (more, rests bool) {
 		s.d.direct.cut.Store(now.UnixNano())
 	}
 	w.by = way{}
-	stays := w.state != silent || s.busy < s.alone // otherwise others are in its place
+	stays := w.state != silent || s.busy < s.alone // otherwise other workers have taken its place
 	s.freeLocked(w)
 	clear(w.batch)
 	w.batch, w.state = w.batch[:0], resting
@@ -167,7 +167,7 @@ func (s *sender) next(w *worker, answered bool) (more, rests bool) {
 	s.takeLocked(w, now)
 	s.givenLocked(w, now)
 	if s.overdue > 0 && s.busy < s.alone {
-		s.addLocked(now) // in the place of one that is overdue: the server answers again
+		s.addLocked(now) // for an overdue worker: the server answers again
 	}
 	return true, false
 }
@@ -185,14 +185,14 @@ func (s *sender) restLocked(w *worker) bool {
 	return true
 }
 
-// trim ends the workers that were at rest for all of a restFor: those that were put to rest
-// first. It is called again until none is at rest.
+// trim ends the workers that were at rest for all of a restFor, and is called again until no worker is
+// at rest.
 func (s *sender) trim() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := min(s.fewest, len(s.idle)) // dismiss may have removed some
 	for _, w := range s.idle[:n] {
-		w.end() // nobody can take it any more
+		w.end() // it is removed below, under the same lock
 	}
 	s.idle = slices.Delete(s.idle, 0, n)
 	s.fewest = len(s.idle)
@@ -208,7 +208,7 @@ func (w *worker) end() {
 	}
 }
 
-// dismiss removes a worker at rest. It reports whether the worker was still there.
+// dismiss removes a worker from those at rest, and reports whether it was one of them.
 func (s *sender) dismiss(w *worker) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,8 +219,8 @@ func (s *sender) dismiss(w *worker) bool {
 	return i >= 0
 }
 
-// run sends what the worker is given. It ends when there are enough workers at rest, when it is
-// not needed any more, and when the deployment is stopped.
+// run sends the batches that the worker is given. It ends when enough workers are at rest, when the worker
+// is not needed any more, and when the deployment is stopped.
 func (w *worker) run() {
 	for w.serve() {
 		more := true
@@ -238,8 +238,7 @@ func (w *worker) run() {
 	}
 }
 
-// serve sends the batch, and then what has come to wait meanwhile. It reports whether the worker
-// rests then.
+// serve sends the batch, and then what waits by then. It reports whether the worker rests afterwards.
 func (w *worker) serve() (rests bool) {
 	gone := true
 	defer func() {
@@ -254,7 +253,7 @@ func (w *worker) serve() (rests bool) {
 	return rests
 }
 
-// turn sends the batch, and reports what is next.
+// turn sends the batch, and returns the result of next.
 func (w *worker) turn() (more, rests bool) {
 	answered := w.send()
 	if !w.s.errands {
@@ -264,8 +263,8 @@ func (w *worker) turn() (more, rests bool) {
 	return w.s.next(w, answered)
 }
 
-// serveSelf is serve for the caller whose request is the batch. The goroutine of the worker goes on with what has come to
-// wait meanwhile.
+// serveSelf is serve for the caller whose request is the batch. The goroutine of the worker continues with what waits by
+// then.
 func (w *worker) serveSelf() {
 	gone := true
 	defer func() {
@@ -284,12 +283,11 @@ func (w *worker) serveSelf() {
 	}
 }
 
-// gather lets the callers of a pipeline go on before its worker takes what waits. Who asks again at once is in
-// the next pipeline, and need not wait for an answer or a gap: callers that share a pipeline go on together.
-// If the server is near they have one turn. If it is far away, those that run on another processor are
-// worth some microseconds more. 64 callers of one 5 ms away waited for 1 ms before each request
-// without a turn, for 0.4 ms with one, and for 0.15 ms with up to mostTurns. In a busy process
-// a single turn may take long.
+// gather lets the callers of a pipeline run before the worker takes what waits: callers that send their next
+// request immediately share the next pipeline. For a near server they get one turn of the scheduler. For a
+// server far away it is worth some microseconds to wait for callers on another processor. 64 callers of a
+// server 5 ms away waited for 1 ms before each request without a turn, for 0.4 ms with one, and for 0.15 ms
+// with up to mostTurns. In a busy process a single turn may take long.
 func (w *worker) gather() {
 	if len(w.batch) < 2 {
 		return
@@ -303,7 +301,7 @@ func (w *worker) gather() {
 	}
 }
 
-// gathered reports whether as many wait as were answered a while ago, or are waited for no longer.
+// gathered reports whether as many jobs wait as got a reply, or the wait for them has been long enough.
 func (s *sender) gathered(answered int, ago time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -311,8 +309,8 @@ func (s *sender) gathered(answered int, ago time.Duration) bool {
 	return away < s.from || ago > away/gatherPart || s.waitsLocked() >= answered
 }
 
-// left is called when a hook of go-redis has ended the goroutine, or what an answer brought about.
-// What is not answered stays so, as if the replies were lost, and another worker goes on.
+// left is called when a hook of go-redis, or a function called with a reply, has ended the goroutine. Jobs
+// without a reply stay so, as if the replies were lost, and another worker continues.
 func (w *worker) left() {
 	s := w.s
 	s.mu.Lock()
@@ -321,7 +319,7 @@ func (w *worker) left() {
 		w.awaitLocked()
 	}
 	s.freeLocked(w)
-	w.state = resting // for ever
+	w.state = resting // not used again
 	for _, j := range w.batch {
 		if j.errand == nil && j.call != nil {
 			j.ended()
@@ -330,8 +328,8 @@ func (w *worker) left() {
 	s.addLocked(time.Now())
 }
 
-// expectLocked begins the wait for the answers to the batch. The timer is set only if it would fire
-// too late: a worker that is answered all the time does not set it for each batch.
+// expectLocked begins the wait for the replies to the batch. It sets the timer only if that would fire too
+// late: a worker whose replies always come does not set it for each batch.
 func (w *worker) expectLocked(now time.Time) {
 	least := time.Duration(math.MaxInt64)
 	w.state, w.sent, w.limit = sending, now, now
@@ -361,7 +359,7 @@ func (w *worker) armLocked(now, at time.Time) {
 	w.armed = at
 }
 
-// overdue is called when the answers may be overdue, and from then on after each such while.
+// overdue is called when the replies may be overdue, and from then on after each patience.
 func (w *worker) overdue() {
 	s := w.s
 	s.mu.Lock()
@@ -374,7 +372,7 @@ func (w *worker) overdue() {
 		s.overdue++
 		w.awaitLocked()
 		if s.errands {
-			s.d.doubt() // what waits is not sent before the answer to a PING
+			s.d.doubt() // waiting errands are not sent before the reply to a PING
 		}
 	}
 	switch {
@@ -387,12 +385,12 @@ func (w *worker) overdue() {
 		}
 		w.armLocked(now, now.Add(min(patience, w.limit.Sub(now))))
 	default:
-		close(w.over) // what waits for a connection still need not be sent
+		close(w.over) // requests that still wait for a connection need not be sent
 		w.shut = true
 	}
 }
 
-// awaitLocked has a goroutine wait for each errand of the batch that is not answered.
+// awaitLocked starts a goroutine that waits for the reply of each errand of the batch without one.
 func (w *worker) awaitLocked() {
 	for i := range w.batch {
 		if j := &w.batch[i]; w.s.errands && j.r != nil {
@@ -401,8 +399,8 @@ func (w *worker) awaitLocked() {
 	}
 }
 
-// await has a goroutine wait for the answer to an errand as a caller would: it decides about a second
-// copy, and about the end of the wait. failed, unless it is nil, is what the first copy has ended in.
+// await starts a goroutine that waits for the reply to an errand like a caller, and decides about a second
+// copy and the end of the wait. failed, unless nil, is the failure of the first copy.
 func (w *worker) await(j *job, failed *Answer) {
 	d, at := w.s.d, w.at
 	c := d.calls.get()
@@ -424,8 +422,8 @@ func (w *worker) await(j *job, failed *Answer) {
 	}()
 }
 
-// send sends the batch, and passes the answers on. It reports whether the server has given any. A hook may
-// end the goroutine: see left.
+// send sends the batch, and passes the replies on. It reports whether there were any. A hook may end the
+// goroutine: see left.
 func (w *worker) send() (answered bool) {
 	if w.s.errands && !w.ready() {
 		return false
@@ -436,19 +434,19 @@ func (w *worker) send() (answered bool) {
 	return w.sendTogether()
 }
 
-// ready leaves in the batch what is to be sent now, and asks it for its requests.
+// ready removes from the batch what is not to be sent now, and gets the requests of the rest.
 func (w *worker) ready() bool {
 	d, kept := w.s.d, w.batch[:0]
 	w.at = d.cfg.Clock.Now()
 	for _, j := range w.batch {
 		if _, waits := w.s.park(j); waits {
-			continue // it would cost each batch a timeout to find out again that nobody answers
+			continue // otherwise each batch would wait for a timeout of a silent server
 		}
 		err := ErrTooLate
 		if j.errand.Context().Err() == nil {
 			j.r, err = j.errand.Request()
 		}
-		if err != nil { // it is not needed any more
+		if err != nil { // the errand is not needed any more
 			j.errand.Answered(w.at, Answer{Err: err})
 			j.ended()
 			continue
@@ -460,7 +458,7 @@ func (w *worker) ready() bool {
 	return len(kept) > 0
 }
 
-// client is what the worker sends with.
+// client returns the client with which the worker sends.
 func (w *worker) client() redis.UniversalClient {
 	if w.by.client != nil {
 		return w.by.client
@@ -468,7 +466,7 @@ func (w *worker) client() redis.UniversalClient {
 	return w.s.d.io
 }
 
-// leaves notes the flight of a job that is about to be sent, and reports whether it may be.
+// leaves records the flight of a job that is about to be sent, and reports whether the job may be sent.
 func (j *job) leaves(f *flight) bool {
 	if j.errand != nil {
 		j.flight = f
@@ -477,7 +475,7 @@ func (j *job) leaves(f *flight) bool {
 	return j.call.begins(j.slot, f)
 }
 
-// expect is expectLocked for errands, which have been asked for their requests.
+// expect is expectLocked for errands, once their requests are made.
 func (w *worker) expect() {
 	if w.s.errands {
 		w.s.mu.Lock()
@@ -486,7 +484,7 @@ func (w *worker) expect() {
 	}
 }
 
-// sendOne sends the only job as a command of its own.
+// sendOne sends the only job of the batch as a command.
 func (w *worker) sendOne() (answered bool) {
 	j := &w.batch[0]
 	_, until := j.terms(time.Now())
@@ -523,13 +521,13 @@ func (w *worker) sendTogether() (answered bool) {
 		}
 	}
 	w.expect()
-	// It ends with none of the callers' contexts: others wait for it too.
+	// It does not end with the context of any caller: others wait for it too.
 	ctx := forCallers(&ioContext{Context: context.Background(), deadline: until, over: w.over}, callers)
 	d := w.s.d
 	return w.deliver(ctx, d.sendBatch(ctx, d.io, requests, flights, nil))
 }
 
-// deliver passes answers on, and reports whether the server has given any.
+// deliver passes answers on, and reports whether any of them is a reply of the server.
 func (w *worker) deliver(ctx context.Context, answers []Answer) (answered bool) {
 	if s := w.s; s.errands {
 		s.mu.Lock()
@@ -539,7 +537,7 @@ func (w *worker) deliver(ctx context.Context, answers []Answer) (answered bool) 
 		}
 		s.mu.Unlock()
 	}
-	// The failed ones are the last: it may take a command to say why.
+	// Failures last: another command may be needed to find the reason.
 	for _, failed := range []bool{false, true} {
 		for i, a := range answers {
 			if failed == (a.Err != nil) {
