@@ -12,28 +12,28 @@ import (
 // clock is the real clock plus an offset that only grows. All clients of a
 // server share it.
 type clock struct {
-	bubble bool // it is that of a synctest bubble
+	bubble bool // the clock belongs to a synctest bubble
 
 	mu     sync.RWMutex // guards the rest
 	offset time.Duration
-	timers map[*timer]struct{} // those that are armed, or have fired since
+	timers map[*timer]struct{} // timers that are armed, or have fired and were not stopped
 }
 
-// timer is a real timer that goes along with the jumps of its clock.
+// timer is a real timer that follows the jumps of its clock.
 type timer struct {
 	clock *clock
 	real  *time.Timer
 
 	// Guarded by clock.mu.
 	at     time.Time // when it fires, on the clock
-	ignore bool      // it has fired and its owner is busy: do not wait for it
-	short  int       // how often in a row it was set to a short time
+	ignore bool      // the timer has fired and its owner is busy: do not wait for it
+	short  int       // how often in a row the timer was set to a short time
 }
 
 const (
-	// A timer that was set to less than shortPause for manyPauses times in a row
-	// belongs to somebody who looks again and again. A step of the clock goes on to
-	// skipPauses beyond it, unless something else is due earlier.
+	// A timer that was set to less than shortPause manyPauses times in a row belongs
+	// to a goroutine that polls. A step of the clock continues to skipPauses beyond
+	// it, unless something else is due earlier.
 	shortPause = 250 * time.Millisecond
 	manyPauses = 20
 	skipPauses = 5 * time.Second
@@ -53,14 +53,14 @@ func isOfBubble(now time.Time) bool { return now == now.Round(0) }
 func ofBubble(t testing.TB) (is bool) {
 	d, ok := t.(interface{ Deadline() (time.Time, bool) })
 	if !ok {
-		return true // a wrapper: nobody knows
+		return true // a wrapper: not known
 	}
 	defer func() { is = recover() != nil }() // it has no deadline, as the bubble has a clock of its own
 	_, _ = d.Deadline()
 	return false
 }
 
-// wrongBubble is why a program that would wait forever stops at once.
+// wrongBubble is the message with which a program panics that would otherwise wait forever.
 const wrongBubble = "rlocktest: this server belongs outside of the synctest bubble in which it is used, or to another one: call rlocktest.New inside of the bubble, with its *testing.T"
 
 // Now keeps the monotonic reading of time.Now.
@@ -106,9 +106,9 @@ func (t *timer) Reset(d time.Duration) bool {
 	return t.real.Reset(d)
 }
 
-// jump moves the clock to a time, and tells it to Redis. Nobody can look at the
-// clock in between: who has seen the new time finds that the TTLs in Redis have
-// gone along, so a lease that is set after the jump is not shortened by it.
+// jump moves the clock to a time, and sets the time of Redis by tell, as one step:
+// a goroutine that reads the new time finds that the TTLs in Redis have followed, so
+// the jump does not shorten a lease that is set after it.
 func (c *clock) jump(to time.Time, tell func(time.Time)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,22 +120,22 @@ func (c *clock) jump(to time.Time, tell func(time.Time)) {
 	now := c.nowLocked()
 	tell(now)
 	for t := range c.timers {
-		if t.real.Stop() { // it has not fired
+		if t.real.Stop() { // the timer had not fired
 			t.real.Reset(max(t.at.Sub(now), 0))
 		}
 	}
 }
 
-// show tells the time to Redis.
+// show sets the time of Redis by tell.
 func (c *clock) show(tell func(time.Time)) {
-	c.mu.Lock() // so that the times that are told only grow
+	c.mu.Lock() // so that these times only grow
 	defer c.mu.Unlock()
 	tell(c.nowLocked())
 }
 
-// next is when the next timer fires, or end if none does before; then there is
-// no more to come. All timers have fired at end; on the way there the looks of
-// those who look very often are left out.
+// next returns when the next timer fires, or end if none fires before (more is false).
+// At end all timers have fired; on the way, timers of goroutines that poll very often
+// are skipped.
 func (c *clock) next(end time.Time) (at time.Time, more bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -152,8 +152,8 @@ func (c *clock) next(end time.Time) (at time.Time, more bool) {
 	return at, more
 }
 
-// due reports whether a timer has fired, or is about to, and its owner has not
-// dealt with that: it stops the timer, or sets it anew, when it has.
+// due reports whether a timer has fired, or is about to, and its owner has not handled
+// that yet: it then stops the timer, or sets it again.
 func (c *clock) due() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -166,8 +166,8 @@ func (c *clock) due() bool {
 	return false
 }
 
-// hold keeps all timers from firing until release is called. It holds none if one has fired, or is
-// about to, and its owner has not dealt with that.
+// hold keeps all timers from firing until release is called. It fails if a timer has fired, or is
+// about to, and its owner has not handled that yet.
 func (c *clock) hold() (release func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,15 +205,15 @@ func (c *clock) forget() {
 	}
 }
 
-// works are what the clients have under way: commands, what follows from their
-// answers, and looks at what is due.
+// works has the work that is under way in the clients: commands, the handling of
+// their replies, and serving what is due.
 type works struct {
 	mu   sync.Mutex // guards the rest
 	last int
 	now  map[int]struct{}
 }
 
-// begin is the seam.Env's Work.
+// begin implements Work of seam.Env.
 func (w *works) begin() (end func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -230,7 +230,7 @@ func (w *works) begin() (end func()) {
 	}
 }
 
-// underWay is what has begun and not ended.
+// underWay returns the work that has not ended.
 func (w *works) underWay() map[int]struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,11 +7,10 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// Fail makes the server answer each command with an error, until Recover. The
-// reply is what Redis would send: "LOADING Redis is loading the dataset in
-// memory" is an outage that passes, which rlock bears and tries to outlast;
-// "OOM command not allowed" or "NOPERM no permissions" are returned at once. A call
-// that has failed so matches rlock.ErrRefused.
+// Fail makes the server answer each command with an error, until Recover. Use a
+// reply of Redis: "LOADING Redis is loading the dataset in memory" is an outage
+// that rlock tries to outlast; "OOM command not allowed" or "NOPERM no permissions"
+// make calls fail immediately. The error of such a call matches rlock.ErrRefused.
 //
 // How long a call tries is rlock.WithCommandTimeout, in real time: a test that
 // waits for it should make it short, or run in a synctest bubble.
@@ -23,31 +22,31 @@ func (s *Server) Fail(reply string) {
 	s.failing.Store(&reply)
 }
 
-// ReadOnly makes the server refuse what writes, in scripts too, until Recover: it was demoted
-// to a replica. Calls try for as long as rlock.WithCommandTimeout, and then match
-// rlock.ErrRefused; those that only look, such as State, are answered.
+// ReadOnly makes the server refuse commands that write, in scripts too, until Recover, as if it
+// were demoted to a replica. Calls try for as long as rlock.WithCommandTimeout; their errors match
+// rlock.ErrRefused. Calls that only read, such as State, succeed.
 func (s *Server) ReadOnly() { s.readOnly.Store(true) }
 
-// Disconnect breaks all connections and has new ones refused, until Recover: the server is down,
-// or the network. A reply that is under way is lost, and the command may have run. Calls try for as long as
-// rlock.WithCommandTimeout, and then match rlock.ErrUnreachable; a hold whose lease runs out
+// Disconnect breaks all connections and refuses new ones, until Recover: the server is down, or
+// the network. A reply under way is lost, and its command may have run. Calls try for as long as
+// rlock.WithCommandTimeout; their errors match rlock.ErrUnreachable. A hold whose lease runs out
 // meanwhile is lost with that cause.
 func (s *Server) Disconnect() { s.network.change(func(c *condition) { c.cut = true }) }
 
-// Hang stops the server, until Recover: nothing is answered, and connections stay open. What it
-// was sent meanwhile it runs afterwards, also if the caller has left; rlock undoes that. Calls match
-// rlock.ErrUnreachable, as with Disconnect. Connections for messages break.
+// Hang stops the server, until Recover: nothing is answered, and connections stay open. Afterwards
+// the server runs what it was sent meanwhile, even if the caller has left; rlock undoes that. The
+// errors of calls match rlock.ErrUnreachable, as with Disconnect. Connections for messages break.
 func (s *Server) Hang() { s.network.change(func(c *condition) { c.hung = true }) }
 
-// Slow makes each command arrive by d later, in real time, until Recover. Messages are not
-// delayed. Other commands are sent as ever: those of a connection overlap.
+// Slow delays each command by d, in real time, until Recover. Messages are not delayed. The
+// delays of commands on one connection overlap.
 func (s *Server) Slow(d time.Duration) {
 	s.t.Helper()
 	s.checkTime("Slow", d)
 	s.network.change(func(c *condition) { c.slow = d })
 }
 
-// Recover ends what Fail, ReadOnly, Disconnect, Hang and Slow began. The data is as it was.
+// Recover ends what Fail, ReadOnly, Disconnect, Hang and Slow began. The data does not change.
 func (s *Server) Recover() {
 	s.failing.Store(nil)
 	s.readOnly.Store(false)
@@ -59,8 +58,8 @@ func (s *Server) fails() bool { return s.failing.Load() != nil || s.readOnly.Loa
 
 const demoted = "READONLY You can't write against a read only replica."
 
-// before comes before each command that the server runs, those of scripts too. It
-// reports whether the command has been dealt with.
+// before is called before each command that the server runs, in scripts too. It reports
+// whether it has answered the command.
 func (s *Server) before(p *server.Peer, cmd string, _ ...string) bool {
 	nested := s.isNested(p)
 	if reply := s.failing.Load(); reply != nil {
@@ -69,22 +68,22 @@ func (s *Server) before(p *server.Peer, cmd string, _ ...string) bool {
 	}
 	if s.readOnly.Load() && s.writes(cmd) {
 		if nested {
-			p.WriteError("-" + demoted) // as Redis 6 has it: miniredis puts its own text before
+			p.WriteError("-" + demoted) // the form of Redis 6: miniredis puts its own text before
 		} else {
 			p.WriteError(demoted)
 		}
 		return true
 	}
-	// During a script the server is locked, by this goroutine. Its time is that of its
-	// beginning, as in Redis.
+	// During a script this goroutine holds the lock of the server. The time of a script is
+	// when it began, as in Redis.
 	if !nested {
 		s.clock.show(s.mini.SetTime)
 	}
 	return false
 }
 
-// isNested reports whether a command is one of a script, which has a peer of its own: one that did
-// not begin with nothing known about it, as that of a connection does.
+// isNested reports whether a command is one of a script. A script has a separate peer, which has a
+// context from the beginning, unlike the peer of a connection.
 func (s *Server) isNested(p *server.Peer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +110,7 @@ func (s *Server) writes(cmd string) bool {
 	return !neverWrite[cmd] && !s.mini.Server().IsReadOnlyCommand(cmd)
 }
 
-// neverWrite are commands without the mark of those that only read.
+// neverWrite has commands that do not write, although miniredis does not mark them as read-only.
 var neverWrite = func() map[string]bool {
 	m := map[string]bool{}
 	for _, cmd := range strings.Fields(`EVAL EVALSHA EVAL_RO EVALSHA_RO SCRIPT MULTI EXEC DISCARD WATCH UNWATCH

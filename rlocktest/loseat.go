@@ -17,24 +17,24 @@ import (
 // mostPoints bounds the rounds of LoseAt. It is far above what shows how code behaves.
 const mostPoints = 1000
 
-// LoseAt finds code that goes on after it has lost its lock. It runs test again and again, each time
-// as a sub-test with a new server, and takes the lock of that name, with its prefix, away at the first point at
-// which the code under test has to do with it, at the second, and so on, after a round without a
-// loss. The points are, while a client of the server holds the lock:
+// LoseAt finds code that continues after it has lost its lock. It runs test many times, each time as
+// a sub-test with a new server: first without a loss, then with a loss of the lock of that name (with
+// its prefix) at the first point, then at the second point, and so on. The points are, while a client
+// of the server holds the lock:
 //
 //   - an acquire has entered the lock, and is about to return, unless a MultiLock has called it;
 //   - [Round.Write] or [Round.WriteFenced] is called;
 //   - one of the two has written, and is about to return.
 //
 // In each round the lock is lost once. It vanishes, as by [Server.Remove], the holder is notified before
-// the point is passed, and then the lock is free: code that tries again may have it. In test, make
-// the server by [Round.New], have the code call Write where its writes take effect, and check what it
-// returns: with a loss, see [Round.Lost]. LoseAt reports each write without the lock by itself.
+// the point is passed, and then the lock is free: code that tries again may get it. In test, make the
+// server by [Round.New], let the code call Write where its writes take effect, and check what the code
+// returns after a loss ([Round.Lost]). LoseAt itself reports each write without the lock.
 //
-// The sub-tests are "no loss", "loss at 1", "loss at 2" and so on. If the code does the same in each
-// round, so do these, and all points are tried; a bubble of testing/synctest, begun in test, has
-// goroutines and time in it too. A round that has more than 1,000 points fails. All types with leases
-// can be lost so but a RedLock, which has more than one server: with one LoseAt fails.
+// The sub-tests are "no loss", "loss at 1", "loss at 2" and so on. All points are tried if the code does
+// the same in each round; a bubble of testing/synctest, begun in test, also makes goroutines and time
+// repeatable. A round with more than 1,000 points fails. All types with leases work, except a RedLock,
+// which has several servers: with one, LoseAt fails.
 func LoseAt(t *testing.T, name string, test func(t *testing.T, r *Round)) {
 	t.Helper()
 	run := func(title string, r *Round) (ran bool) {
@@ -52,9 +52,9 @@ func LoseAt(t *testing.T, name string, test func(t *testing.T, r *Round)) {
 		return ran
 	}
 	first := &Round{name: name}
-	whole := run("no loss", first) // else -run has left it out
+	whole := run("no loss", first) // false if -run has left it out
 	if t.Failed() {
-		return // what fails without a loss says nothing about one
+		return // rounds with a loss would prove nothing
 	}
 	for at := 1; at <= mostPoints; at++ {
 		if whole && at > first.passed() {
@@ -72,22 +72,22 @@ func LoseAt(t *testing.T, name string, test func(t *testing.T, r *Round)) {
 
 // Round is one run of a test by LoseAt.
 type Round struct {
-	name string // of the lock
-	at   int    // the point at which it is lost; 0: nowhere
+	name string // name of the lock
+	at   int    // point at which the lock is lost; 0 in the round without a loss
 
 	srv  *Server
-	turn turn // of who is at a point: others wait until the holder has been told
+	turn turn // taken at a point: other goroutines wait until the holder has been notified
 
 	mu      sync.Mutex // guards the rest; never held while waiting
 	points  int
-	held    bool // somebody has had the lock
+	held    bool // a client has held the lock
 	lost    bool
-	highest int64 // token
-	stale   int64 // the highest token when the lock was lost
+	highest int64 // highest token
+	stale   int64 // highest token when the lock was lost
 }
 
-// New is [New] for the server of a round, of which there is one. If the test begins a synctest bubble,
-// call it there. The clients of the server have an Observer of the round instead of that of the options.
+// New is [New] for the server of a round; call it once. If the test begins a synctest bubble, call it
+// there. An Observer of the round replaces the Observer of the options.
 func (r *Round) New(t testing.TB, opts ...rlock.Option) *Server {
 	t.Helper()
 	if r.srv != nil {
@@ -109,21 +109,21 @@ func (r *Round) check(t *testing.T) {
 	}
 }
 
-// hasHeld reports whether somebody has had the lock.
+// hasHeld reports whether a client has held the lock.
 func (r *Round) hasHeld() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.held
 }
 
-// passed is how many points there were.
+// passed returns the number of points so far.
 func (r *Round) passed() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.points
 }
 
-// server is that of the round.
+// server returns the server of the round.
 func (r *Round) server() *Server {
 	if r.srv == nil {
 		panic("rlocktest: a Round writes before its New was called")
@@ -139,10 +139,10 @@ func (r *Round) Lost() bool {
 	return r.lost
 }
 
-// Write stands for a write, of whatever the lock protects, that is refused once ctx has ended, as
-// those of a database are. Call it with the context that the code under test gives to the write. It
-// returns the cause with which ctx has ended. The test fails if ctx has not ended although the lock
-// has been lost, or nobody has it.
+// Write stands for a write to the protected resource that is refused once ctx has ended, like a write
+// to a database. Call it with the context that the code under test passes to the write. If ctx has
+// ended, it returns the cause. The test fails if ctx has not ended although the lock has been lost, or
+// is free.
 func (r *Round) Write(ctx context.Context) error {
 	r.server().t.Helper()
 	return r.write(func() error {
@@ -159,9 +159,9 @@ func (r *Round) Write(ctx context.Context) error {
 	})
 }
 
-// WriteFenced stands for a write that is refused if the resource has seen a higher fencing token:
-// after a loss it has seen that of the next holder. The test fails if the token is that of a lease
-// that is valid no more and was not refused.
+// WriteFenced stands for a write that is refused if the resource has got a higher fencing token before:
+// after a loss, the token of the next holder. The test fails if it accepts the token of a lease that is
+// no longer valid.
 func (r *Round) WriteFenced(token int64) error {
 	r.server().t.Helper()
 	return r.write(func() error {
@@ -203,7 +203,7 @@ func (r *Round) judge() {
 
 func (r *Round) point() string { return fmt.Sprintf("the code that loses its lock at point %d", r.at) }
 
-// pass is called at a point, by whoever has the turn. The holder has been told when it returns.
+// pass is called at a point, by the goroutine that has the turn. When it returns, the holder has been notified.
 func (r *Round) pass() {
 	if !r.srv.holds(r.name) {
 		return
@@ -222,7 +222,7 @@ func (r *Round) pass() {
 
 // holds reports whether a client of the code under test has the lock, as Redis says.
 func (s *Server) holds(name string) bool {
-	var ours []string // how the id of a hold of theirs, and of a permit, begins
+	var ours []string // prefixes of the ids of these clients' holds and permits
 	s.mu.Lock()
 	for _, c := range s.clients {
 		if c != s.other {
@@ -234,7 +234,7 @@ func (s *Server) holds(name string) bool {
 	s.clock.show(s.mini.SetTime)
 	keys := holding(name)
 	double := within(name) + "rlock:double"
-	if s.mini.HGet(double, "generation") != "" { // else nobody has entered who has a place
+	if s.mini.HGet(double, "generation") != "" { // otherwise no member has entered
 		keys = append(keys, double+":places")
 	}
 	for _, key := range s.mini.Keys() { // a CronJob has one for each tick that runs
@@ -249,10 +249,10 @@ func (s *Server) holds(name string) bool {
 	})
 }
 
-// permitDigits is how many digits of the id of its client the id of a permit begins with.
+// permitDigits is how many digits of the client's id begin the id of a permit.
 const permitDigits = 18
 
-// words are what a key consists of.
+// words returns the contents of a key.
 func (s *Server) words(key string) (said []string) {
 	switch s.mini.Type(key) {
 	case "hash":
@@ -269,7 +269,7 @@ func (s *Server) words(key string) (said []string) {
 	return said
 }
 
-// points tells a round of the acquires of the code under test.
+// points is the Observer that makes acquires of the code under test points of a round.
 type points struct{ round *Round }
 
 func (points) AcquireStart(ctx context.Context, _ rlock.StartEvent) context.Context { return ctx }
@@ -289,7 +289,7 @@ func (p points) AcquireEnd(ctx context.Context, e rlock.AcquireEvent) {
 	r.mu.Lock()
 	r.held, r.highest = true, max(r.highest, e.Token)
 	r.mu.Unlock()
-	if !seam.OfGroup(ctx) { // else its MultiLock is not about to return, and would begin anew
+	if !seam.OfGroup(ctx) { // otherwise a MultiLock would continue, and try again
 		r.pass()
 	}
 }

@@ -15,39 +15,39 @@ import (
 	"time"
 )
 
-// network is what lies between the clients and a server: connections in memory, which a
-// synctest bubble can wait at, and those that come through Addr.
+// network is the network between the clients and a server: connections in memory, where a synctest
+// bubble can wait, and connections through Addr.
 type network struct {
-	addr   address // of the connections in memory
+	addr   address // address of the connections in memory
 	bubble bool    // the server belongs to a synctest bubble
 	serve  func(net.Conn)
 
 	mu       sync.Mutex // guards the rest; never held while waiting
 	state    condition
-	ends     map[io.Closer]func() // of the server's connections: how each is broken
-	listener net.Listener         // of Addr; nil: none yet
-	accepts  chan struct{}        // closed when it is not used any more
+	ends     map[io.Closer]func() // the server's connections, with functions that break them
+	listener net.Listener         // listener of Addr, or nil
+	accepts  chan struct{}        // closed when the listener is not used any more
 	changed  chan struct{}        // closed with each change of the state
 }
 
-// condition is what is wrong with a server.
+// condition is the fault of a server.
 type condition struct {
-	cut  bool          // it cannot be reached
-	hung bool          // it reads nothing
-	slow time.Duration // it reads so much later
+	cut  bool          // the server cannot be reached
+	hung bool          // the server reads nothing
+	slow time.Duration // the server reads so much later
 }
 
-// networks counts those of the process: each has an address of its own.
+// networks counts the networks of the process: each has a different address.
 var networks atomic.Int32
 
 func newNetwork(bubble bool) *network {
-	// The addresses are those for documentation, of which nobody has one. A name would be looked up.
+	// Addresses that are reserved for documentation. A name would be resolved.
 	n := networks.Add(1)
 	addr := fmt.Sprintf("192.0.2.%d:%d", 1+n%250, 6379+n/250%50_000)
 	return &network{addr: address(addr), bubble: bubble, ends: map[io.Closer]func(){}, changed: make(chan struct{})}
 }
 
-// now is the state, and a channel that is closed when there is another.
+// now returns the state, and a channel that is closed when the state changes.
 func (n *network) now() (condition, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -73,7 +73,7 @@ func (n *network) change(how func(c *condition)) {
 	}
 }
 
-// dial is a Dialer of go-redis.
+// dial implements Dialer of go-redis.
 func (n *network) dial(_ context.Context, _, _ string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: n.addr, Err: err}
@@ -82,9 +82,9 @@ func (n *network) dial(_ context.Context, _, _ string) (net.Conn, error) {
 		return fail(errors.New(wrongBubble))
 	}
 	state, _ := n.now()
-	// go-redis holds a mutex while it opens a connection for messages. A bubble whose goroutines
-	// wait for that mutex would stand still, so nothing takes time there: while a server hangs,
-	// such connections break, and are refused.
+	// go-redis holds a mutex while it opens a connection for messages. The time of a bubble does not
+	// pass while a goroutine waits for that mutex, so nothing takes time there: while a server hangs,
+	// such connections break, and new ones are refused.
 	pubsub := dialedForMessages()
 	if state.cut || state.hung && pubsub {
 		return fail(syscall.ECONNREFUSED)
@@ -99,8 +99,8 @@ func (n *network) dial(_ context.Context, _, _ string) (net.Conn, error) {
 	return client, nil
 }
 
-// serves has the server serve a connection, and notes how that is broken; or it reports that the server cannot be
-// reached. The two are one step: a server that is closed, after its network, gets no connection any more.
+// serves passes a connection to the server, and records how to break it. It returns false if the server cannot be
+// reached. Both are one step, so a server that is closed after its network gets no connection any more.
 func (n *network) serves(end net.Conn, broken func()) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -132,7 +132,7 @@ func dialedForMessages() bool {
 	}
 }
 
-// listen is the host:port of a listener, which it starts if there is none.
+// listen returns the host:port of the listener, and starts it if necessary.
 func (n *network) listen() (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -161,7 +161,7 @@ func (n *network) accept(l net.Listener) {
 	}
 }
 
-// close ends the listener, and all connections: a client that a test has left open gets no more.
+// close ends the listener and all connections; a client that a test has left open gets no new ones.
 func (n *network) close() {
 	n.change(func(c *condition) { *c = condition{cut: true} })
 	n.mu.Lock()
@@ -212,12 +212,12 @@ func (s *socket) Close() error {
 	return s.Conn.Close()
 }
 
-// pipe is one end of a connection in memory. Its writers never block: miniredis writes messages
+// pipe is one end of a connection in memory. Writers never block, because miniredis writes messages
 // with its lock held.
 type pipe struct {
 	in, out *stream
 	at      address
-	closed  func() // nil: the client's end
+	closed  func() // nil for the client's end
 }
 
 func (p *pipe) Read(b []byte) (int, error)  { return p.in.read(b) }
@@ -252,20 +252,20 @@ func (a address) String() string { return string(a) }
 
 // stream is one direction of a connection in memory.
 type stream struct {
-	network *network // nil: to the client, whom no fault keeps from reading
+	network *network // nil towards the client, which reads in spite of faults
 	pubsub  bool     // the connection is for messages
 
-	wake chan struct{} // one poke
+	wake chan struct{} // capacity 1
 
 	mu       sync.Mutex // guards the rest; never held while waiting
 	parts    []part
-	err      error // io.EOF, after the parts; others before them
+	err      error // io.EOF is returned after the parts, other errors before them
 	deadline time.Time
 }
 
-// part is what one write has put there.
+// part has the bytes of one write.
 type part struct {
-	at    time.Time // when it can be read
+	at    time.Time // when they can be read
 	bytes []byte
 }
 
@@ -293,10 +293,10 @@ func (s *stream) write(b []byte) (int, error) {
 	case io.EOF, syscall.ECONNRESET:
 		return 0, syscall.EPIPE
 	}
-	return len(b), nil // what is written to somebody who has left vanishes
+	return len(b), nil // bytes to a closed end vanish
 }
 
-// read waits at channels only, so that time passes in a bubble meanwhile.
+// read waits only on channels, so that time passes in a bubble meanwhile.
 func (s *stream) read(b []byte) (int, error) {
 	for {
 		var state condition
@@ -325,7 +325,7 @@ func (s *stream) read(b []byte) (int, error) {
 	}
 }
 
-// poll is what there is to read now, or when there may be something without a poke.
+// poll reads what can be read now. Otherwise it returns when more can be read without a poke.
 func (s *stream) poll(b []byte, hung bool) (n int, next time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -83,17 +83,17 @@ type Server struct {
 	other   *rlock.Client             // owner of what Steal takes; nil: not needed yet
 }
 
-// checks has each client in the process ask about its holds of a lock: the client of
-// a RedLock may belong to another server than the vote that is taken away.
+// checks makes every client in the process check its holds of a lock: the client of a RedLock may
+// belong to another server than the vote that was removed.
 var checks struct {
 	mu       sync.Mutex // guards the rest
 	byClient map[*rlock.Client]holder
-	// between is held while Steal has removed a lock and not taken it: another test that asks about its own of the
-	// same name would tell the holder that it was removed.
+	// between is held while Steal has removed a lock and not taken it yet. A check in between, by another test
+	// with a lock of the same name, would report the lock as removed.
 	between sync.RWMutex
 }
 
-// holder asks about its holds. Only those of one synctest bubble, or of none, may talk to each other.
+// holder is a client that can check its holds. Only clients of the same synctest bubble, or of none, may call each other.
 type holder struct {
 	ask    func(lock string)
 	bubble testing.TB
@@ -114,9 +114,9 @@ func (c *common) check(lock string) {
 
 // New starts a server that lasts until the end of the test, and makes a client
 // with the options. At the end of the test, after the test's own clean-ups, all
-// clients are shut down, and then the server. Holders are told by
-// rlock.ErrClosed and get a moment to leave; what they still hold after it goes
-// with the server, and is no error.
+// clients are shut down, and then the server. The leases of holders end with
+// rlock.ErrClosed, and holders get a moment to leave. Locks that are still held
+// after that vanish with the server; that is not an error.
 func New(t testing.TB, opts ...rlock.Option) *Server {
 	t.Helper()
 	return NewServers(t, 1, opts...)[0]
@@ -128,7 +128,7 @@ func (s *Server) dial() *redis.Client {
 		Addr:          s.network.addr.String(),
 		Dialer:        s.network.dial,
 		DialerRetries: 1, // it pauses between them with a mutex held
-		// Whoever waits for a connection uses a timer that go-redis shares between bubbles.
+		// A wait for a connection would use a timer that go-redis shares between bubbles.
 		PoolSize:        1000,
 		DisableIdentity: true, // miniredis does not know these two
 		MaintNotificationsConfig: &maintnotifications.Config{
@@ -141,17 +141,17 @@ func (s *Server) dial() *redis.Client {
 	return rdb
 }
 
-// Client is the client that New made, for the code under test.
+// Client returns the client that New made, for the code under test.
 func (s *Server) Client() *rlock.Client { return s.first }
 
-// NewClient makes one more client, with a connection of its own: to the server
-// it is another process. The test ends at once if an option is wrong.
+// NewClient makes one more client, with separate connections: to the server it
+// is another process. The test fails immediately if an option is wrong.
 func (s *Server) NewClient(opts ...rlock.Option) *rlock.Client {
 	s.t.Helper()
 	return s.newClient(opts, s.round != nil)
 }
 
-// newClient makes a client. If it is that of the code under test, the round is told of its acquires.
+// newClient makes a client. observed: its acquires are points of the round.
 func (s *Server) newClient(opts []rlock.Option, observed bool) *rlock.Client {
 	s.t.Helper()
 	rdb := s.dial()
@@ -170,8 +170,8 @@ func (s *Server) newClient(opts []rlock.Option, observed bool) *rlock.Client {
 	if checks.byClient == nil {
 		checks.byClient = map[*rlock.Client]holder{}
 	}
-	// One at a time: who finds that another test's check has just noticed a loss goes on when that one has
-	// told everybody, and not before.
+	// One check at a time: a check that finds a loss that another check has just noticed must return only when
+	// that one has notified the holder.
 	var asking sync.Mutex
 	checks.byClient[c] = holder{func(lock string) {
 		asking.Lock()
@@ -185,13 +185,13 @@ func (s *Server) newClient(opts []rlock.Option, observed bool) *rlock.Client {
 	return c
 }
 
-// Redis is a go-redis client of the server, for a look at the keys or for what
-// else the code under test keeps in Redis.
+// Redis returns a go-redis client of the server, to inspect the keys or for other
+// data of the code under test.
 func (s *Server) Redis() *redis.Client { return s.raw }
 
-// Addr is the server's host:port, for code that makes its own connections. An
-// rlock.Client made by hand works too, but its leases run in real time only,
-// while Redis goes along with the clock of the test.
+// Addr returns the server's host:port, for code that makes its own connections. An
+// rlock.Client made by rlock.New works too, but its leases run in real time,
+// while Redis follows the clock of the test.
 func (s *Server) Addr() string {
 	s.t.Helper()
 	if s.bubble != nil {
@@ -204,21 +204,21 @@ func (s *Server) Addr() string {
 	return addr
 }
 
-// Now is the time as the server's clients see it: the real time, plus what the
-// test has let pass. Lease.Deadline is on this clock.
+// Now returns the time on the clock of the server's clients: the real time, plus
+// what Advance and Pause have added. Lease.Deadline is on this clock.
 func (s *Server) Now() time.Time { return s.clock.Now() }
 
-// Advance lets d pass in an ordinary way: step by step, from one thing that is
-// due to the next, and each is done before time goes on. Holds that are renewed
-// are renewed and survive, however long d is; fixed leases run out, first for
-// their holder, then in Redis; waiters look at their lock when they would have.
+// Advance lets d pass as usual, step by step from one event to the next, and each
+// event is handled before time continues. Holds with a watchdog are renewed and
+// survive, however long d is. Fixed leases end, first for their holder, then in
+// Redis. Waiters poll their lock when they would have.
 func (s *Server) Advance(d time.Duration) {
 	s.t.Helper()
 	s.checkTime("Advance", d)
 	s.moving.take()
 	defer s.moving.give()
 	if s.bubble != nil {
-		time.Sleep(d) // everything in the bubble goes along
+		time.Sleep(d) // for everything in the bubble
 		s.settle()
 		return
 	}
@@ -233,10 +233,10 @@ func (s *Server) Advance(d time.Duration) {
 	}
 }
 
-// Pause lets d pass at once, as if every process that uses the server had been
-// stopped for so long: a suspended machine, a debugger, a very long garbage
-// collection. What could not be renewed in time is lost (rlock.ErrExpired), and
-// anybody can have it.
+// Pause lets d pass in one step, as if every process that uses the server had
+// been stopped for so long: a suspended machine, a debugger, a very long garbage
+// collection. Holds that could not be renewed in time are lost (rlock.ErrExpired),
+// and their locks are free.
 func (s *Server) Pause(d time.Duration) {
 	s.t.Helper()
 	s.checkTime("Pause", d)
@@ -258,25 +258,25 @@ func (s *Server) checkTime(method string, d time.Duration) {
 // eviction or the restart of a server without persistence would. A MultiLock is lost
 // with any of its members: remove one of those. The name is with
 // the client's prefix, as lock.Name gives it. Waiters in a queue in Redis stay there.
-// Of a RedLock it is the vote of this server that vanishes: the hold lasts until it
-// has been removed from so many servers that the others are no quorum ([NewServers]).
+// For a RedLock, the vote of this server vanishes: the hold lasts until votes have
+// been removed from so many servers that the others are no quorum ([NewServers]).
 // Semaphores lose their number of permits with it, latches their count, a Once its result, a
 // CronJob all its runs;
 // a barrier is lifted, without waking anybody.
 //
-// The holder is notified immediately (rlock.ErrRemoved), as if it had renewed its lease in
-// this moment. No time passes, and other locks are left alone.
+// The holder is notified immediately (rlock.ErrRemoved), as if it had just tried to renew its
+// lease. No time passes, and other locks do not change.
 func (s *Server) Remove(name string) {
 	s.t.Helper()
 	s.moving.take()
 	defer s.moving.give()
-	s.settle() // a renewal that is under way has not seen it yet
+	s.settle() // renewals under way end before the removal
 	s.remove(name)
 	s.check(name)
-	s.settle() // a MultiLock learns of its members' losses
+	s.settle() // a MultiLock is notified of the losses of its members
 }
 
-// remove deletes what says that a lock is held, and what a type that is no lock consists of.
+// remove deletes the keys that show who holds a lock, and the keys of types that are not locks.
 func (s *Server) remove(name string) {
 	for _, key := range holding(name) {
 		s.mini.Del(key)
@@ -295,7 +295,7 @@ func (s *Server) remove(name string) {
 // ownTypes have keys of rlock's own.
 var ownTypes = []string{"fairrw", "priority", "red", "election", "permits", "double", "once", "barrier"}
 
-// within is how the keys beside a lock begin.
+// within returns the prefix of the additional keys of a lock.
 func within(name string) string {
 	if strings.Contains(name, "{") {
 		return name + ":"
@@ -303,47 +303,47 @@ func within(name string) string {
 	return "{" + name + "}:"
 }
 
-// holding are the keys that say who holds what has a name.
+// holding returns the keys that show who holds the lock of a name, or its permits.
 func holding(name string) []string {
-	keys := []string{name, within(name) + "timeout"} // the latter: held permits
+	keys := []string{name, within(name) + "timeout"} // timeout has the held permits
 	for _, what := range ownTypes {
 		keys = append(keys, within(name)+"rlock:"+what, within(name)+"rlock:"+what+":ends")
 	}
 	return keys
 }
 
-// Steal gives a lock to another owner, whoever has it now: a holder is
-// notified (rlock.ErrTakenOver) immediately, as Remove describes. A free lock is simply taken. The other
-// owner's lease is renewed; Unlock it to hand the lock back to those who wait.
+// Steal gives a lock to another owner, no matter who holds it: the holder is
+// notified (rlock.ErrTakenOver) immediately, as Remove describes. A free lock is
+// simply taken. The other owner's lease is renewed; Unlock it to let waiters have the lock.
 //
 // Steal takes a lock of type rlock.Lock, and of those that exclude it. For other
-// types of locks there is StealWith, and StealBy for what is no lock.
+// types of locks there is StealWith, and StealBy for types that are not locks.
 func (s *Server) Steal(name string) *rlock.Lease {
 	s.t.Helper()
 	return s.StealWith(func(c *rlock.Client) rlock.Locker { return c.NewLock(name) })
 }
 
-// StealWith is Steal for any type of lock; of a MultiLock, take a member. It is called
+// StealWith is Steal for any type of lock; for a MultiLock, take a member. lock is called
 // with a client that is not the holder's, and returns the lock to take, such as
 // c.NewReadWriteLock("prices").Writer. The client has no prefix. A lock whose
-// waiters have a queue in Redis can be taken only while nobody stands in it.
+// waiters have a queue in Redis can be taken only while the queue is empty.
 func (s *Server) StealWith(lock func(c *rlock.Client) rlock.Locker) *rlock.Lease {
 	s.t.Helper()
 	l := lock(s.thief())
 	return s.steal(l.Name(), func(ctx context.Context) (*rlock.Lease, error) { return l.TryLock(ctx) })
 }
 
-// StealBy is Steal for what is no rlock.Locker: the leadership of an Election, permits, a
+// StealBy is Steal for types that are not an rlock.Locker: the leadership of an Election, permits, a
 // place at a DoubleBarrier. take is called with a client that is not the holder's, after
-// Remove of the name, perhaps several times, and must not wait: it has TryAcquire, or
-// rlock.WithWait(0). Before it takes permits it has to set them again.
+// Remove of the name, perhaps several times. It must not wait: use TryAcquire, or
+// rlock.WithWait(0). Before it takes permits it has to set their number again.
 func (s *Server) StealBy(name string, take func(ctx context.Context, c *rlock.Client) (*rlock.Lease, error)) *rlock.Lease {
 	s.t.Helper()
 	c := s.thief()
 	return s.steal(name, func(ctx context.Context) (*rlock.Lease, error) { return take(ctx, c) })
 }
 
-// thief is the client of the other owner.
+// thief returns the client of the other owner.
 func (s *Server) thief() *rlock.Client {
 	s.mu.Lock()
 	other := s.other
@@ -361,8 +361,8 @@ func (s *Server) steal(name string, take func(ctx context.Context) (*rlock.Lease
 	s.t.Helper()
 	s.moving.take()
 	defer s.moving.give()
-	defer s.settle() // a MultiLock learns of its members' losses
-	// A holder that renews between the two would find that nobody has the lock.
+	defer s.settle() // a MultiLock is notified of the losses of its members
+	// A renewal between the removal and the new owner's acquire would find a free lock.
 	release, held := func() {}, false
 	for try := 0; try < 100 && !held; try++ {
 		s.settle()
@@ -387,8 +387,8 @@ func (s *Server) steal(name string, take func(ctx context.Context) (*rlock.Lease
 	return nil
 }
 
-// waker tells the first waiter of a fair lock when a lease that Steal took is
-// unlocked: those of a fair lock hear nothing of the releases of other types.
+// waker wakes the first waiter of a FairLock when a lease that Steal took is
+// unlocked: waiters of a FairLock get no message of the releases of other types.
 type waker struct{ s *Server }
 
 func (waker) AcquireStart(ctx context.Context, _ rlock.StartEvent) context.Context { return ctx }

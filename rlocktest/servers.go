@@ -13,29 +13,28 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// common is what servers that were made together share.
+// common is shared by servers that were made together.
 type common struct {
 	t       testing.TB
 	clock   *clock
-	works   works // of all clients
+	works   works // work of all clients
 	servers []*Server
-	bubble  testing.TB // the test of a synctest bubble; nil: in none
+	bubble  testing.TB // test of the synctest bubble; nil outside of one
 
-	moving turn         // of who moves the clock
-	hung   map[int]bool // guarded by moving: works that did not end in time
+	moving turn         // taken while the clock is moved
+	hung   map[int]bool // works that did not end in time; guarded by moving
 }
 
-// turn is a mutex at which a synctest bubble can wait.
+// turn is a mutex whose waiters let the time of a synctest bubble pass.
 type turn chan struct{}
 
 func (t turn) take() { t <- struct{}{} }
 func (t turn) give() { <-t }
 
 // NewServers starts n servers that share a clock: the nodes of an rlock.RedLock, or the
-// deployments that the members of an rlock.MultiLock are in. Each has its data, its clients and
-// its failures by itself. Advance and Pause of any of them let time pass for all of them, once,
-// and keep what they promise for holds that reach over several servers. Otherwise each is as
-// New makes it.
+// deployments of the members of an rlock.MultiLock. Each has separate data, clients and faults.
+// Advance and Pause of any of them let time pass for all of them, once, also for holds on
+// several servers. Otherwise each server is as if made by New.
 func NewServers(t testing.TB, n int, opts ...rlock.Option) []*Server {
 	t.Helper()
 	return newServers(t, n, nil, opts)
@@ -62,7 +61,7 @@ func newServers(t testing.TB, n int, round *Round, opts []rlock.Option) []*Serve
 			t.Fatalf("rlocktest: %v", err)
 		}
 		_ = idle.Close()
-		// Leases run out, and scripts see the time, by the clock of the clients.
+		// The TTLs, and the time in scripts, follow the clock of the clients.
 		mini.ClockTTL(true)
 		s := &Server{common: c, round: round, mini: mini, network: newNetwork(c.clock.bubble)}
 		s.network.serve = mini.Server().ServeConn
@@ -77,7 +76,7 @@ func newServers(t testing.TB, n int, round *Round, opts []rlock.Option) []*Serve
 func (c *common) close() {
 	var clients []*rlock.Client
 	for _, s := range c.servers {
-		s.Recover() // or holders could not unlock
+		s.Recover() // so that holders can unlock
 		s.mu.Lock()
 		clients = append(clients, s.clients...)
 		s.mu.Unlock()
@@ -109,7 +108,7 @@ func (c *common) close() {
 	}
 }
 
-// jump moves all clocks, that of the clients and that of each Redis.
+// jump moves the clock of the clients, and that of each Redis.
 func (c *common) jump(to time.Time) {
 	c.clock.jump(to, func(now time.Time) {
 		for _, s := range c.servers {
@@ -127,20 +126,20 @@ const (
 	leaveWithin = 50 * time.Millisecond
 
 	// settleFailing is that bound while a server fails or cannot be reached: a waiter then repeats
-	// its command for as long as its timeout, and time goes on without it.
+	// its command until its timeout, and time continues without it.
 	settleFailing = 500 * time.Millisecond
 
 	// settleHung is that bound while a server hangs: nothing ends before its timeout.
 	settleHung = 100 * time.Millisecond
 
-	// afterwards is how long a bubble waits for what go-redis leaves behind when it is closed,
-	// such as a dial that is under way. It costs no time.
+	// afterwards is how long a bubble waits for what go-redis leaves behind when it is closed, such
+	// as a dial under way. It takes no real time.
 	afterwards = time.Minute
 )
 
-// settle waits until all clients have done what is due, so that what comes next
-// finds them as it would if time had passed at its own pace. What others begin
-// meanwhile is not waited for, nor what did not end last time.
+// settle waits until all clients have done what is due, as they would have if time
+// had passed at its usual pace. It does not wait for work that others begin
+// meanwhile, or that did not end last time.
 func (c *common) settle() {
 	within, slow := settleWithin, false
 	for _, s := range c.servers {
@@ -167,8 +166,8 @@ func (c *common) settle() {
 	if !time.Now().Before(end) {
 		c.clock.forget()
 	}
-	// Who has dealt with a timer has begun the commands that follow from it. Work may end when the one that goes
-	// on with it has begun: a watchdog that is told of a hold has yet to set its timer. Hence twice more.
+	// A goroutine that has handled a timer has begun the commands that follow. Work may end when the goroutine that
+	// continues it has only begun: a watchdog that got a hold has not set its timer yet. Hence twice more.
 	for range 3 {
 		if !c.await(end) {
 			return
@@ -176,7 +175,7 @@ func (c *common) settle() {
 	}
 }
 
-// await waits until the work that is under way has ended. It reports whether there was any, and all has ended.
+// await waits until the work under way has ended. It reports whether there was any, and all of it has ended.
 func (c *common) await(end time.Time) bool {
 	begun := c.works.underWay()
 	maps.DeleteFunc(begun, func(n int, _ struct{}) bool { return c.hung[n] })
@@ -197,7 +196,7 @@ func (c *common) await(end time.Time) bool {
 	return false
 }
 
-// pauses are ever longer ones, until end.
+// pauses yields ever longer pauses, until end.
 func pauses(end time.Time) iter.Seq[time.Duration] {
 	return func(yield func(time.Duration) bool) {
 		for d := 20 * time.Microsecond; time.Now().Before(end); d = min(2*d, time.Millisecond) {
