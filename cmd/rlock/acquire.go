@@ -17,7 +17,7 @@ import (
 	"github.com/go-rlock/rlock/internal/visible"
 )
 
-// defaultLease is that of a hold that no process renews: a shell, or an agent, that is gone has it for so long.
+// defaultLease is the lease of a hold that no process renews: a shell or an agent that is gone keeps the lock for so long.
 const defaultLease = 10 * time.Minute
 
 // A grant is a hold without a process, as it is printed.
@@ -58,7 +58,7 @@ func newAcquire(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := a.granted(g); err != nil { // nobody knows the handle
+				if err := a.granted(g); err != nil { // the handle was not printed
 					text := "the handle could not be printed, and the lock was given back: " + plain(err)
 					if _, failed := d.release(context.Background(), g.Handle); failed != nil {
 						text = fmt.Sprintf("the handle could not be printed: %s; %s is held until the lease is over, in %s: it could not be given back: %s",
@@ -112,7 +112,7 @@ func (d *deployment) fixed() time.Duration {
 	return defaultLease
 }
 
-// acquire takes a lock, and leaves it in Redis for whoever has the handle.
+// acquire takes a lock, and leaves it in Redis for anyone who has the handle.
 func (d *deployment) acquire(ctx context.Context, name string, kind int, reason string, opts []rlock.AcquireOption, p *progress) (*grant, error) {
 	if _, err := d.one("acquire"); err != nil {
 		return nil, err

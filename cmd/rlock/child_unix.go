@@ -28,7 +28,7 @@ func shellCommand(line string) []string {
 	return []string{shell, "-c", line}
 }
 
-// child is a command in a process group of its own, with a guard beside it.
+// child is a command in a separate process group, with a guard process.
 type child struct {
 	pid    int
 	leave  bool              // what is not of the group outlives the lock
@@ -41,7 +41,7 @@ type child struct {
 	continued chan os.Signal // this process was, as by fg
 
 	guard    *guardian
-	deadline time.Time // of the lease, as the guard was told last
+	deadline time.Time // deadline of the lease that was last sent to the guard
 	until    int64     // the same on the clock that it shares
 	lostPipe *os.File  // closing it, or the end of this process, makes the other end readable
 	tty      int       // the terminal that the command has in the foreground, or -1
@@ -106,7 +106,7 @@ func inheritedPipe() (read int, write *os.File, err error) {
 
 const execCommand = "--command-with-a-guard"
 
-// execLater is the process that becomes a command, when it is told to.
+// execLater is the process that waits, and then becomes the command.
 func execLater(args []string) int {
 	if len(args) < 3 {
 		return exitUsage
@@ -178,7 +178,7 @@ func (c *child) outside() []relative {
 	return outside(os.Getpid(), c.pid, c.guard.pid)
 }
 
-// askOrphans asks processes outside of the group to end, each once, when nobody is left who has started them.
+// askOrphans asks processes outside of the group to end, each once, when the processes that started them are gone.
 func (c *child) askOrphans() {
 	for _, p := range c.outside() {
 		if p.parent == os.Getpid() && !c.asked[p] {
@@ -284,7 +284,7 @@ func (c *child) interrupted() os.Signal {
 func dieBy(sig os.Signal) {
 	signal.Reset(sig)
 	_ = unix.Kill(0, sig.(syscall.Signal))
-	time.Sleep(time.Second) // it comes at once
+	time.Sleep(time.Second) // it comes immediately
 }
 
 // family starts processes, and waits for them and for orphans of theirs: it is process 1 in a container, and on
@@ -294,13 +294,13 @@ var family = &kin{told: map[int]func(unix.WaitStatus){}, requests: make(chan fun
 type kin struct {
 	once     sync.Once
 	known    bool       // all children of this process are of the command
-	mu       sync.Mutex // told, waiting
+	mu       sync.Mutex // guards told and waiting
 	told     map[int]func(unix.WaitStatus)
 	waiting  bool
 	requests chan func()
 }
 
-// start starts a process, whose end and stops are told.
+// start starts a process, and reports when it stops and ends.
 func (k *kin) start(path string, argv []string, attr *os.ProcAttr, told func(unix.WaitStatus)) (pid int, err error) {
 	k.once.Do(func() {
 		k.known = !hasChildren()
@@ -523,7 +523,7 @@ func (w *watch) end(left time.Duration, lines <-chan string) (code int) {
 			if line == "done" {
 				return code
 			}
-			if !open { // the parent is gone: nobody else ends what is left
+			if !open { // the parent is gone: the guard ends what is left
 				lines, kill, code = nil, time.After(min(w.grace, w.left())), w.act()
 			}
 		case last = <-looks:

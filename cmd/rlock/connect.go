@@ -79,7 +79,7 @@ func (a *app) leaseTime() time.Duration {
 	return rlock.DefaultWatchdogLease
 }
 
-// connected calls f with a connection, and a context that a signal ends. label is what others are told who this is.
+// connected calls f with a connection, and a context that a signal ends. label is how errors of other processes name this one.
 func (a *app) connected(label string, f func(ctx context.Context, d *deployment) error, opts ...rlock.Option) error {
 	d, err := a.connect(label, opts...)
 	if err != nil {
@@ -107,7 +107,7 @@ type deployment struct {
 	rdbs    []redis.UniversalClient
 	clients []*rlock.Client
 	links   *links
-	away    bool // it does not answer: there is nobody to take leave of
+	away    bool // Redis does not answer: no release is possible
 }
 
 // connect makes the clients, and sends nothing. The label is for others who ask who holds a lock.

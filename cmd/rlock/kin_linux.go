@@ -13,7 +13,7 @@ import (
 // A relative is a process as /proc shows it.
 type relative struct {
 	pid, parent, group int
-	began              string // in ticks since the machine began: tells it from a later one with the same id
+	began              string // in ticks since the machine began: distinguishes it from a later process with the same id
 }
 
 // living are all processes that have not ended, as far as this one may see them.

@@ -85,10 +85,10 @@ func (d *deployment) find(ctx context.Context, name, option string) (*found, err
 		}
 		f, err := d.look(ctx, name, k.name, k.open(c, name))
 		switch {
-		case errors.Is(err, rlock.ErrForeignKey): // or that of a type that comes below
+		case errors.Is(err, rlock.ErrForeignKey): // or a key of a type that comes below
 			foreign = err
 		case errors.Is(err, rlock.ErrRefused) && forbidden(err):
-			failed = err // the user of Redis may look at some types only
+			failed = err // the user of Redis may read only some types
 		case err != nil:
 			return nil, err
 		case k.option == "fair" && f.state.Waiters == 0:

@@ -40,7 +40,7 @@ func (l *link) note(err error) {
 	switch {
 	case err == nil, errors.As(err, &reply):
 		l.set(false, nil)
-	case errors.Is(err, context.Canceled): // nobody waits for the answer any more
+	case errors.Is(err, context.Canceled): // no caller waits for the answer any more
 	default:
 		l.set(true, err)
 	}
@@ -95,7 +95,7 @@ func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// links are those of a deployment. Redis answers if as many do as a RedLock needs.
+// links are the links to a deployment. Redis answers if as many do as a RedLock needs.
 type links struct {
 	all    []*link
 	needed int

@@ -60,7 +60,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// sheet is all that is known, in lines of so many columns, but for long names.
+// sheet returns all details, in lines of so many columns, except for long names.
 func (h *holding) sheet(width int, now time.Time) string {
 	var b strings.Builder
 	line := func(title, format string, args ...any) {
@@ -197,7 +197,7 @@ func newWait(a *app) *cobra.Command {
 				if freed || err != nil {
 					return err
 				}
-				// Whether it is held is asked again: the last that was seen may be from before an outage.
+				// Check again whether it is held: the last state may be from before an outage.
 				again, err := d.find(ctx, args[0], typ)
 				if err != nil || len(again.state.Holders) == 0 {
 					return cause(ctx, err)
@@ -211,7 +211,7 @@ func newWait(a *app) *cobra.Command {
 	return cmd
 }
 
-// untilFree waits until nobody holds a lock, or the wait is over.
+// untilFree waits until a lock is free, or the wait is over.
 func untilFree(ctx context.Context, lock looker, w *waiting) (freed bool, err error) {
 	bounded := ctx
 	if w.now || w.set {

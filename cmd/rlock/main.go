@@ -90,7 +90,7 @@ func init() { // cobra has one table for all
 	cobra.AddTemplateFunc("narrow", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(79) })
 }
 
-// narrow has what is told of commands fit in 80 columns.
+// narrow makes the help of commands fit in 80 columns.
 func narrow(root *cobra.Command) {
 	root.SetUsageTemplate(strings.NewReplacer(".LocalFlags.FlagUsages", "narrow .LocalFlags", ".InheritedFlags.FlagUsages", "narrow .InheritedFlags").Replace(root.UsageTemplate()))
 	for _, cmd := range root.Commands() {
@@ -121,7 +121,7 @@ func filled(text string) string {
 	return b.String()
 }
 
-// commands are those beside run, a file each.
+// commands are the commands other than run, a file each.
 var commands = []func(*app) *cobra.Command{
 	newAcquire, newRenew, newRelease, newWait, newSem, newOnce, newElect,
 	newList, newInspect, newWatch, newTop, newUnlock, newCheck, newQuorum,

@@ -248,7 +248,7 @@ func (d *deployment) of(holder string, leaseSeconds float64) (*deployment, error
 	return &of, nil
 }
 
-// answer tells an agent what has become of its call. That others hold the lock is an answer; an outage is an error.
+// answer is the result of a call for an agent. A lock that others hold is a result; an outage is an error.
 func (d *deployment) answer(g *grant, err error) (*mcp.CallToolResult, outcome, error) {
 	if err == nil {
 		return nil, outcome{Done: true, Grant: g}, nil
@@ -263,7 +263,7 @@ func (d *deployment) answer(g *grant, err error) (*mcp.CallToolResult, outcome, 
 	return nil, outcome{}, f
 }
 
-// told is a failure as an agent is told it.
+// told is a failure in the form for an agent.
 func (d *deployment) told(err error) *failure {
 	f := d.app.failure(err)
 	return &failure{code: f.code, busy: f.busy, more: f.more, text: visible.Cut(f.text, 1000)}

@@ -94,7 +94,7 @@ func (d *deployment) keepNote(holdID string, lasts time.Duration) {
 	}
 }
 
-// notes are those of some holds, as far as there are any. They are asked for at the first master that answers.
+// notes returns the notes of some holds. They are requested from the first master that answers.
 func (d *deployment) notes(ctx context.Context, holdIDs []string) map[string]note {
 	found := map[string]note{}
 	if len(holdIDs) == 0 {
@@ -122,7 +122,7 @@ func (d *deployment) notes(ctx context.Context, holdIDs []string) map[string]not
 	return found
 }
 
-// clean makes a note as short as notes of this program are, whoever has written it.
+// clean makes a note as short as notes of this program, no matter who has written it.
 func (n note) clean() note {
 	n.Label, n.Host, n.User = visible.Cut(n.Label, rlock.MaxLabelLength), visible.Cut(n.Host, longestHost), visible.Cut(n.User, rlock.MaxLabelLength)
 	n.Reason = clip(n.Reason, longestReason)

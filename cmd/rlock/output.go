@@ -36,7 +36,7 @@ func (o *output) failed() error {
 	return o.err
 }
 
-// width is how many columns there are to print in: 80, or those of a narrow terminal.
+// width is how many columns to print in: 80, or fewer on a narrow terminal.
 func (a *app) width() int { return widthOf(a.stdout.file) }
 
 func widthOf(f *os.File) int {

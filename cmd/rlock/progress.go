@@ -34,7 +34,7 @@ func (p *progress) AcquireEnd(context.Context, rlock.AcquireEvent)              
 func (p *progress) Lost(context.Context, rlock.LossEvent)                                {}
 func (p *progress) Unlocked(context.Context, rlock.UnlockEvent)                          {}
 
-// Retry is told of requests that had no usable answer.
+// Retry is called for requests without a usable reply.
 func (p *progress) Retry(_ context.Context, e rlock.RetryEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +63,7 @@ func (p *progress) show(ctx context.Context, look func(ctx context.Context) (*ho
 				return
 			case <-tick.C:
 				lasts := fmt.Sprintf(", %.0f s", time.Since(started).Seconds())
-				line := clip(p.line(ctx, look), widthOf(p.w)-1-len(lasts)) + lasts // a line that is folded is not wiped
+				line := clip(p.line(ctx, look), widthOf(p.w)-1-len(lasts)) + lasts // a folded line would not be wiped
 				if ctx.Err() == nil {
 					fmt.Fprint(p.w, "\r\x1b[K"+line)
 					shown = true
@@ -109,7 +109,7 @@ func (d *deployment) waits(ctx context.Context, p *progress, look func(ctx conte
 	}
 }
 
-// states is how a lock looks, for a progress.
+// states is the state of a lock, for a progress.
 func (d *deployment) states(name string, lock rlock.Inspector) func(ctx context.Context) (*holding, error) {
 	return func(ctx context.Context) (*holding, error) {
 		s, err := lock.State(ctx)

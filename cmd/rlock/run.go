@@ -18,7 +18,7 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// waiting are the options that say how long a command waits for its turn: those of flock.
+// waiting has the options for how long a command waits for its turn, like those of flock.
 type waiting struct {
 	now  bool
 	wait time.Duration
@@ -128,7 +128,7 @@ func (r *running) task(a *app, f *pflag.FlagSet, argv []string) (*task, error) {
 	return t, nil
 }
 
-// label is what others are told who holds the lock: the name of the command. Of a line for a shell it is the first
+// label is how other processes name the holder: the name of the command. Of a line for a shell it is the first
 // word after variables that are set for the command, whose values may be secrets, or the shell if that is not clear.
 func (t *task) label() string {
 	name := t.argv[0]
@@ -315,7 +315,7 @@ const (
 	outerVariable = "RLOCK_OUTER_HOLD_IDS"
 )
 
-// environment is that of the command.
+// environment is the environment of the command.
 func environment(name string, lease *rlock.Lease, lostFD int) []string {
 	env := make([]string, 0, len(os.Environ())+5)
 	outer := ""

@@ -94,7 +94,7 @@ func width(r rune) int {
 	return 1
 }
 
-// wide are the characters that take two columns: those of East Asia, and pictures.
+// wide has the characters that take two columns: East Asian ones, and pictures.
 var wide = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x1100, 0x115f, 1}, {0x231a, 0x231b, 1}, {0x23e9, 0x23f3, 1}, {0x2614, 0x2615, 1}, {0x26a1, 0x26a1, 1}, {0x2705, 0x2705, 1},

@@ -77,7 +77,7 @@ type seenLock struct {
 	losses  int
 }
 
-// look looks at Redis.
+// look reads the state from Redis.
 func (v *view) look(ctx context.Context) error {
 	asked := time.Now()
 	all, err := v.d.list(ctx, v.pattern)
@@ -89,7 +89,7 @@ func (v *view) look(ctx context.Context) error {
 	return nil
 }
 
-// compare counts what has changed since the look before. The answer is of a moment between the two times.
+// compare counts what has changed since the previous poll. The reply is of a moment between the two times.
 func (v *view) compare(asked, now time.Time) {
 	for _, s := range v.seen {
 		s.current = false
@@ -121,7 +121,7 @@ func (v *view) compare(asked, now time.Time) {
 	}
 }
 
-// ended counts the end of a hold as a loss if its lease has run out: nobody has unlocked it before.
+// ended counts the end of a hold as a loss if its lease has run out without an unlock.
 func (v *view) ended(s *seenLock, now time.Time) {
 	if !now.Before(s.ends) {
 		s.losses++
@@ -141,7 +141,7 @@ func (v *view) sort() {
 	})
 }
 
-// oldest is since when a lock is held; those of which nobody knows come last.
+// oldest returns since when a lock is held; locks without a known time come last.
 func oldest(h *holding) time.Time {
 	since := time.Now()
 	for _, by := range h.Holders {
@@ -152,7 +152,7 @@ func oldest(h *holding) time.Time {
 	return since
 }
 
-// draw writes at most so many lines. The changes of each lock are shown where there is room beside the 80 columns.
+// draw writes at most so many lines. The changes of each lock are shown where there is room to the right of the 80 columns.
 func (v *view) draw(w io.Writer, width, lines int, now time.Time) {
 	v.sort()
 	waiters := 0

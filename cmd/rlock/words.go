@@ -30,7 +30,7 @@ type lastRun struct {
 	By    holder    `json:"by"`
 	Token int64     `json:"token,omitempty"`
 	Start time.Time `json:"start,omitzero"`
-	End   time.Time `json:"end,omitzero"` // zero: it runs, or nobody knows
+	End   time.Time `json:"end,omitzero"` // zero if it runs, or if the end is not known
 	Error string    `json:"error,omitempty"`
 }
 
@@ -99,7 +99,7 @@ func (d *deployment) addNotes(ctx context.Context, h *holding) {
 		at := slices.IndexFunc(h.Holders, func(by holder) bool { return by.HoldID == id })
 		by := &h.Holders[at]
 		by.Since, by.Reason, by.User = n.Since, n.Reason, n.User
-		if by.Host == "" || n.Hold != "" { // no process has it, whoever took it
+		if by.Host == "" || n.Hold != "" { // no process has it, no matter who took it
 			by.Label, by.Host, by.PID = n.Label, n.Host, n.PID
 		}
 		if h.Token == 0 && len(h.Holders) == 1 {
