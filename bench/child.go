@@ -92,7 +92,7 @@ func (b *bench) process() *child {
 	return c
 }
 
-// stop ends it at once; what it holds stays held until its lease is over.
+// stop ends it immediately; its locks stay held until their leases are over.
 func (c *child) stop() {
 	_ = c.in.Close()
 	_ = c.cmd.Process.Kill()
@@ -141,7 +141,7 @@ type servant struct {
 	blank   memory // before there was anything to keep
 }
 
-// orders is the standard input. A read of it leaves the thread to others, as that of a connection does: otherwise what is
+// orders is the standard input. A read of it leaves the thread to others, as a read of a connection does: otherwise what is
 // published for the process may be read only when the runtime notices that the thread is blocked, up to 10 ms later.
 func orders() io.Reader {
 	if syscall.SetNonblock(0, true) != nil {
@@ -362,7 +362,7 @@ func progress(wg *sync.WaitGroup, got *atomic.Int64, start time.Time) time.Durat
 }
 
 // watch is what the process spends while it does nothing but hold, and how long one
-// caller takes beside it.
+// caller takes meanwhile.
 func (s *servant) watch(o order) (a answer, err error) {
 	ctx := context.Background()
 	t := newTimes()

@@ -54,7 +54,7 @@ func (b *bench) ownKeys() {
 	}
 }
 
-// ownKeysOf measures callers through an address, which may be that of a link.
+// ownKeysOf measures callers through an address, which may be a link's.
 func (b *bench) ownKeysOf(s *server, addr, measure string, x float64, callers int, names []string) {
 	var jobs []job
 	for _, e := range b.enter(addr, lease, names...) {

@@ -19,7 +19,7 @@ type curve struct {
 	shows           string // beneath the title of the chart
 }
 
-// curves are in the order of the text; those of one measure are one section there.
+// curves are in the order of the text; the curves of one measure are one section there.
 var curves = []curve{
 	{file: "callers-throughput", title: "Many keys: pairs a second", measure: "own", metric: "pairs/s", x: "callers", y: "pairs/s", scale: 1, logX: true,
 		shows: "Each caller locks and unlocks a key of its own."},

@@ -82,7 +82,7 @@ type holding struct {
 }
 
 // hold lets a process of each peer hold some locks, one after the other, and then watches
-// all of them, at once as they do little; over a network with a delay, and with one caller beside it, if that is asked.
+// all peers at the same time, as they do little; optionally over a network with a delay, and with one caller in addition.
 func (b *bench) hold(measure string, names []string, n int, lease, window, delay time.Duration, beside bool) {
 	var all []*holding
 	side := order{Op: "watch", Name: "side", For: lease}

@@ -86,7 +86,7 @@ func (b *bench) servers(n int) (all []*server) {
 	return all
 }
 
-// direct are the commands that clients send by themselves; a peer adds others
+// direct are the commands that clients send in any case; a peer adds others
 // (peer.direct). All other commands run inside scripts.
 var direct = []string{"evalsha", "eval", "fcall", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe", "psubscribe", "ping", "hello", "script|load", "script|exists"}
 

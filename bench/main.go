@@ -1,4 +1,4 @@
-// Command bench measures the library beside others, on the same servers and in the same
+// Command bench measures the library and others, on the same servers and in the same
 // run. It is a module of its own, so that nobody who uses the library has the others in
 // his module graph.
 //
@@ -202,7 +202,7 @@ func (b *bench) choose(all, rows, quick []int) []int {
 	return all
 }
 
-// wanted are those of some peers that this run measures.
+// wanted returns the peers among some that this run measures.
 func (b *bench) wanted(names ...string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return len(b.peers) > 0 && !slices.Contains(b.peers, n) })
 }

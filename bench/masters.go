@@ -99,7 +99,7 @@ func (h *mutexHandle) lock(ctx context.Context) error {
 }
 
 func (h *mutexHandle) unlock(ctx context.Context) error {
-	// With true, the error is that of a minority.
+	// With true, the error of a minority counts.
 	if ok, err := h.m.UnlockContext(ctx); !ok {
 		return errors.Join(errors.New("not released"), err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// Several locks at once, of one server: all or none.
+// Several locks of one server together: all or none.
 
 const (
 	multiFree      = "multi"

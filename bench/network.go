@@ -12,15 +12,15 @@ import (
 )
 
 // network is a relay to a server that takes half of the delay in each direction, whatever is under
-// way at once. It is a process of its own: to wait so exactly takes the processors from goroutines
-// beside it, and the more connections a peer has the more.
+// way at once. It is a separate process: to wait so exactly takes the processors from goroutines
+// in the same process, the more so the more connections a peer has.
 func (b *bench) network(s *server, delay time.Duration) (addr string) {
 	var a answer
 	b.host.must(b.process().do(order{Op: "network", Addr: s.Addr(), For: delay / 2}, &a))
 	return a.Addr
 }
 
-// piece is what was read at once, and when it arrives; nothing: the connection has ended.
+// piece is what one read returned, and when it arrives; nothing if the connection has ended.
 type piece struct {
 	due  time.Time
 	to   net.Conn

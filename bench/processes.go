@@ -74,7 +74,7 @@ func (b *bench) race(s *server, p peer, children []*child, path, name string, d 
 const settle = 6 * time.Millisecond
 
 // handOver measures from the call of an unlock until the lock of a waiter in another
-// process has returned. The clock is that of the machine. Each peer has a server of its own:
+// process has returned. The clock is the machine's. Each peer has a separate server:
 // connections that wait for their turn send PINGs, which are not to count for others.
 func (b *bench) handOver() {
 	ctx := context.Background()

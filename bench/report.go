@@ -55,7 +55,7 @@ func (r *results) short() []summary {
 	}
 }
 
-// best is the best figure that a library beside ours has in a row, and its name.
+// best is the best figure of another library in a row, and its name.
 func (r *results) best(s summary) (name string, best stat) {
 	for _, p := range r.peersOf(s.measure) {
 		switch p {

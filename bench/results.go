@@ -152,7 +152,7 @@ func (r *results) at(measure string, x float64) float64 {
 	return xs[len(xs)-1]
 }
 
-// peersOf are those of a measure, in the order in which the table has them.
+// peersOf returns the peers of a measure, in the order of the table.
 func (r *results) peersOf(measure string) (names []string) {
 	for _, s := range r.Series {
 		if s.Measure == measure && !slices.Contains(names, s.Peer) {
@@ -182,7 +182,7 @@ func (r *results) line(measure string, x float64, metric string) string {
 	return metric + ": " + strings.Join(text, ", ")
 }
 
-// violations says where two owners were inside at once.
+// violations lists where two owners were inside at the same time.
 func (r *results) violations() (where []string) {
 	for _, s := range r.Series {
 		n := 0.0

@@ -18,7 +18,7 @@ type row struct {
 
 // goal is one condition of a row.
 type goal struct {
-	text string // what was measured, beside what must be
+	text string // what was measured, and what must be
 	met  bool
 	any  bool // it was measured
 }
@@ -58,7 +58,7 @@ func (r *results) rows() []row {
 	own := func(p string, x float64, m string) stat { return get("own", p, x, m) }
 	many := r.at("own", 512)
 
-	// By itself: a program that has 64 locks at hand at once is another matter.
+	// Without a goal: a program that has 64 locks at hand is another matter.
 	pipes := autoName
 	throughput := r.cells("own", many, "pairs/s")
 	throughput[rawName] += fmt.Sprintf("; auto-pipelined %s", figure("pairs/s", own(pipes, many, "pairs/s").Median))

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// instruments are those of a meter: each metric has one of its kind.
+// instruments are the instruments of a meter: each metric has one of its kind.
 type instruments struct {
 	histograms [len(telemetry.Metrics)]metric.Float64Histogram
 	counters   [len(telemetry.Metrics)]metric.Int64Counter
@@ -46,7 +46,7 @@ func instrumentsOf(meter metric.Meter) (all *instruments, err error) {
 	return all, err
 }
 
-// observe tells the gauges when they are collected. To tell each change would take as long as all else.
+// observe sets the gauges when they are collected. To set them at each change would take as long as everything else.
 func (all *instruments) observe(_ context.Context, to metric.Observer) error {
 	all.mu.Lock()
 	sums := all.sums

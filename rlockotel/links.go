@@ -12,11 +12,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// links keeps the traces of holds in Redis, and looks up those of holders. One goroutine does it, which
+// links keeps the traces of holds in Redis, and finds the traces of holders. One goroutine does it, which
 // runs while there is something to do. Nothing waits for it but the end of a span.
 //
 // The key of a hold has its id, which is never used again, so a key that is left says nothing wrong: it
-// ends by its TTL. After a hand-over the id is that of the hold before; a look then finds the owner that
+// ends by its TTL. After a hand-over the id is the previous hold's; a lookup then finds the owner that
 // was written last.
 type links struct {
 	rdb   redis.UniversalClient

@@ -113,7 +113,7 @@ func New(opts ...Option) (*Observer, error) {
 }
 
 // Shutdown ends the spans that still wait for the trace of a holder, and what WithHolderLinks does in the
-// background. Call it after the Shutdown of the Clients, and before that of the tracer provider. It fails
+// background. Call it after the Shutdown of the Clients, and before the tracer provider's. It fails
 // only if ctx ends first.
 func (o *Observer) Shutdown(ctx context.Context) error {
 	if o.tracer.links == nil {

@@ -117,7 +117,7 @@ func (t *tracer) acquired(ctx context.Context, e rlock.AcquireEvent) {
 		}
 	}
 	if e.Err == nil && e.Entry == 1 {
-		// Beside the acquire and not below it: that has ended long before.
+		// Next to the acquire and not below it: the acquire has ended long before.
 		if recording {
 			_, c.hold = t.of.Start(c.caller, holdSpan, c.begins, trace.WithLinks(trace.Link{SpanContext: c.acquire.SpanContext(), Attributes: toAcquire}))
 		} else {

@@ -24,11 +24,11 @@ type Scheduler interface {
 }
 
 // RunScheduler campaigns in the election, and while this process leads it runs the scheduler that build returns. It
-// returns when ctx ends, or with an error of build or of the scheduler's Start; others are those of Run of an
+// returns when ctx ends, or with an error of build or of the scheduler's Start; other errors are those that Run returns of an
 // rlock.Election. build is called for each term, since a Scheduler cannot be started again; it registers the tasks. The
-// value tells others who leads, such as an address.
+// value is what others read of the leader, such as an address.
 //
-// When ctx ends, the scheduler shuts down, and another leads at once. When the process dies, nothing is enqueued until
+// When ctx ends, the scheduler shuts down, and another leads immediately. When the process dies, nothing is enqueued until
 // its lease is over, up to 30 s. A process that was stopped may enqueue once more before it sees that it leads no
 // longer, and clocks that differ may do that when the leader changes: register with asynq.Unique, or a handler that
 // bears it. The README shows what has neither gap.
@@ -66,7 +66,7 @@ var ErrBusy = errors.New("rlockasynq: a task of this key is being handled")
 //
 // The middleware does not wait: while another task of the key is being handled, it returns an error that matches
 // [ErrBusy] and rlock.ErrNotAcquired, and asynq tries the task again later. That counts as a failure, and uses up
-// retries, unless IsFailure of asynq.Config is [IsFailure]; [RetryDelay] has it come back soon: asynq counts whole seconds. Nor does a task run
+// retries, unless IsFailure of asynq.Config is [IsFailure]; [RetryDelay] has it come back soon: asynq counts whole seconds. A task does not run
 // without an answer of Redis. Tasks of a key have no order, as with asynq itself.
 func PerKey(client *rlock.Client, prefix string, key func(t *asynq.Task) string) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {

@@ -20,7 +20,7 @@ import (
 // Locker implements certmagic.Locker, TryLocker and LockLeaseRenewer, for a storage of your own.
 //
 // Locks are renewed until Unlock. If the process dies they are free at the end of the lease, 30 s by default. certmagic
-// has no way to be told of a loss while it works: RenewLockLease, before each further try, and Unlock report it.
+// cannot be notified of a loss while it works: RenewLockLease, before each further try, and Unlock report it.
 type Locker struct {
 	client *rlock.Client
 	prefix string
@@ -53,7 +53,7 @@ func (l *Locker) lock(name string) *rlock.Lock {
 	return l.client.NewLock(l.prefix + escaped)
 }
 
-// Lock waits until it has the lock. Its errors are those of Lock of an rlock.Locker. Two calls of one process for a name
+// Lock waits until it has the lock. It returns the errors of rlock.Locker's Lock. Two calls of one process for a name
 // exclude each other too.
 func (l *Locker) Lock(ctx context.Context, name string) error {
 	_, err := l.acquire(ctx, name, true)
@@ -109,7 +109,7 @@ func (l *Locker) Unlock(ctx context.Context, name string) error {
 }
 
 // RenewLockLease asks Redis whether the lock is still held, and returns rlock.ErrLeaseLost or rlock.ErrNotHeld if it is
-// not. A lock is renewed anyway, so the duration, which may be hours, need not be that of its lease: if the process dies,
+// not. A lock is renewed anyway, so the duration, which may be hours, need not be the length of its lease: if the process dies,
 // others would have to wait for as long.
 func (l *Locker) RenewLockLease(ctx context.Context, name string, d time.Duration) error {
 	l.mu.Lock()
@@ -125,7 +125,7 @@ func (l *Locker) RenewLockLease(ctx context.Context, name string, d time.Duratio
 }
 
 // token returns the token under which this process has a lock, or 0 if it does not have it. A hold that was lost, and
-// not yet unlocked, is an error: whoever writes may be its holder.
+// not yet unlocked, is an error: the writer may be its holder.
 func (l *Locker) token(name string) (int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

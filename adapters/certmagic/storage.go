@@ -197,7 +197,7 @@ func (s *Storage) below(ctx context.Context, directory string, count int64) ([]s
 	return s.rdb.ZRangeByLex(ctx, s.keys[3], by).Result()
 }
 
-// List returns the keys in a directory, and those of directories in it; if recursive, also all that is below. Without
+// List returns the keys in a directory, and the directories in it; if recursive, also everything below. Without
 // any, the error is fs.ErrNotExist, but for the root.
 func (s *Storage) List(ctx context.Context, directory string, recursive bool) ([]string, error) {
 	directory = clean(directory)

@@ -2,7 +2,7 @@
 // its lease cannot write over its successor: to an SQL database ([InTx]), a Redis hash ([HSet]) and an object store
 // with conditional writes ([Put]).
 //
-// A lock cannot stop a process that was paused between its last look at the lease and its write. The resource can: it
+// A lock cannot stop a process that was paused between its last check of the lease and its write. The resource can: it
 // keeps the highest token that it has seen, and refuses a lower one in the same atomic step. A refused write matches
 // [ErrStale]: the work is no longer yours.
 //

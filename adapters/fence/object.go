@@ -31,7 +31,7 @@ type Objects interface {
 }
 
 // Put writes an object under the token of the lease. If the object has a higher token, nothing is written, and the
-// error matches [ErrStale]. If somebody writes between its look and its write, it looks again, until the lease ends.
+// error matches [ErrStale]. If another write comes between its read and its write, it reads again, until the lease ends.
 //
 // The store must compare and write in one step. An object that was deleted has lost its token: write an empty one
 // instead. After an error of the network it is unknown whether the object was written; repeating it with the same

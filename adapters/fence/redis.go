@@ -17,7 +17,7 @@ var hsetText string
 
 var hset = redis.NewScript(hsetText)
 
-// HSet writes fields of a Redis hash, and the token of the lease beside them, in one atomic step, unless a higher token
+// HSet writes fields of a Redis hash, together with the token of the lease, in one atomic step, unless a higher token
 // was written before: then nothing is changed, and the error matches [ErrStale]. Other fields of the hash stay.
 // Without fields it only raises the token: do so before you read, if you write later what depends on it.
 //

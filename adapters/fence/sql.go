@@ -16,7 +16,7 @@ import (
 // Dialect is the SQL that a database understands.
 type Dialect int
 
-// The zero Dialect is that of the driver, if it is one of modernc.org/sqlite, mattn/go-sqlite3, ncruces/go-sqlite3,
+// The zero Dialect means the dialect of the driver, if that is one of modernc.org/sqlite, mattn/go-sqlite3, ncruces/go-sqlite3,
 // jackc/pgx, lib/pq and go-sql-driver/mysql. A driver inside a wrapper is not known.
 const (
 	SQLite     Dialect = iota + 1 // 3.35 and later
@@ -169,7 +169,7 @@ func (d Dialect) raise(ctx context.Context, tx *sql.Tx, table, row string, token
 		err = tx.QueryRowContext(ctx, "INSERT INTO "+table+" AS f (lock, token) VALUES ($1, $2) "+
 			"ON CONFLICT (lock) DO UPDATE SET token = GREATEST(f.token, excluded.token) RETURNING f.token", row, token).Scan(&seen)
 	case MySQL:
-		// ON DUPLICATE KEY takes the exclusive lock at once. INSERT IGNORE would take a shared one first: a deadlock of two.
+		// ON DUPLICATE KEY takes the exclusive lock immediately. INSERT IGNORE would take a shared one first: a deadlock of two.
 		_, err = tx.ExecContext(ctx, "INSERT INTO "+table+" (name, token) VALUES (?, ?) "+
 			"ON DUPLICATE KEY UPDATE token = GREATEST(token, ?)", []byte(row), token, token)
 		if err == nil {

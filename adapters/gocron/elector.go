@@ -29,7 +29,7 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector returns the elector of an election, for gocron.WithDistributedElector. The value tells others who leads,
+// NewElector returns the elector of an election, for gocron.WithDistributedElector. The value is what others read of the leader,
 // such as an address. It campaigns while [Elector.Run] runs.
 func NewElector(election *rlock.Election, value string) (*Elector, error) {
 	if election == nil {
@@ -38,7 +38,7 @@ func NewElector(election *rlock.Election, value string) (*Elector, error) {
 	return &Elector{election: election, value: value}, nil
 }
 
-// Run campaigns, and leads, until ctx ends; then it resigns, and another leads at once. Errors are those of Run of an
+// Run campaigns, and leads, until ctx ends; then it resigns, and another leads immediately. It returns the errors of Run of an
 // rlock.Election. End the scheduler first (its Shutdown waits for the jobs), and then ctx.
 func (e *Elector) Run(ctx context.Context) error {
 	return e.election.Run(ctx, e.value, func(ctx context.Context) error {

@@ -61,7 +61,7 @@ func (j *Job) CronJob() *rlock.CronJob { return j.cron }
 // location of the scheduler (gocron.WithLocation), or TZ= in the crontab, if the hosts are not all in one zone. In the
 // nights in which its clocks change, a time of day comes once: see rlock.InZone.
 //
-// If Redis does not answer, nobody runs the tick. gocron tells an error of the claim to gocron.AfterLockError:
+// If Redis does not answer, no instance runs the tick. gocron passes an error of the claim to gocron.AfterLockError:
 // [ErrElsewhere] mostly, or one of rlock.CronJob, such as rlock.ErrUnreachable.
 func (j *Job) AddTo(s gocron.Scheduler, definition gocron.JobDefinition, task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error) {
 	j.mu.Lock()
@@ -86,7 +86,7 @@ func (j *Job) AddTo(s gocron.Scheduler, definition gocron.JobDefinition, task go
 // lease is lost, and when gocron ends the job; rlock.LeaseFrom has the lease, with its fencing token. The error of
 // the function is noted as the outcome of the run, and goes to gocron, as does rlock.ErrLeaseLost.
 //
-// A gocron.NewTask works too. Its function is not told of a loss, and its runs are noted as successful.
+// A gocron.NewTask works too. Its function is not notified of a loss, and its runs are noted as successful.
 func (j *Job) Task(fn func(ctx context.Context, tick time.Time) error) gocron.Task {
 	return gocron.NewTask(func() error {
 		r := j.take(nil)
@@ -100,7 +100,7 @@ func (j *Job) Task(fn func(ctx context.Context, tick time.Time) error) gocron.Ta
 	})
 }
 
-// IsValid implements gocron.Cron: gocron tells the crontab and the zone of the scheduler here.
+// IsValid implements gocron.Cron. gocron passes the crontab and the zone of the scheduler.
 func (j *Job) IsValid(crontab string, location *time.Location, now time.Time) error {
 	schedule, err := parse(crontab, location)
 	if err != nil {
@@ -213,7 +213,7 @@ type run struct {
 	err     error
 }
 
-// finish ends the run, and returns its outcome, also that of the claim. The first call counts.
+// finish ends the run, and returns its outcome, including the claim's. The first call counts.
 func (r *run) finish(err error) error {
 	select {
 	case r.outcome <- err:
@@ -223,7 +223,7 @@ func (r *run) finish(err error) error {
 	return r.err
 }
 
-// Unlock ends the run, unless its Task has. It works also if ctx has ended, as that of gocron has after a Shutdown.
+// Unlock ends the run, unless its Task has. It works also if ctx has ended, as the context of gocron has after a Shutdown.
 func (r *run) Unlock(context.Context) error {
 	if r.job.take(r) == nil {
 		return nil

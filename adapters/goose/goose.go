@@ -32,7 +32,7 @@ var _ lock.Locker = (*Locker)(nil)
 // New returns a Locker on a lock, which is held with these options, such as rlock.WithWait. All programs that migrate
 // the same database give it the same name. The error matches rlock.ErrInvalidArgument if the lock is nil.
 //
-// goose has no way to be told of a loss: the migrations run on, and only Unlock reports it. Whoever wants their context
+// goose cannot be notified of a loss: the migrations run on, and only Unlock reports it. To have their context
 // to end with the lease calls provider.Up in the function of rlock.Do, and needs no Locker.
 func New(l rlock.Locker, opts ...rlock.AcquireOption) (*Locker, error) {
 	if l == nil {
@@ -58,7 +58,7 @@ func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 	return err
 }
 
-// Unlock releases the lock, also if ctx has ended. Its errors are those of Unlock of an rlock.Lease: after
+// Unlock releases the lock, also if ctx has ended. It returns the errors of rlock.Lease's Unlock: after
 // rlock.ErrLeaseLost another process may have migrated at the same time.
 func (l *Locker) Unlock(ctx context.Context, _ *sql.DB) error {
 	l.mu.Lock()

@@ -11,7 +11,7 @@ var errFull = errors.New("idempotency: bodies of other requests have all the mem
 // bodies bounds the memory of bodies, from before their first byte to the answer. A quarter is for one principal at most: what one
 // of them sends slowly is not in the way of all.
 type bodies struct {
-	most, share int64 // bytes; share is that of a principal
+	most, share int64 // bytes; share is the bound of a principal
 
 	mu  sync.Mutex // guards what follows
 	all int64

@@ -107,7 +107,7 @@ func sentURI(r *http.Request) string {
 	return r.URL.RequestURI()
 }
 
-// hash is that of some texts and where each ends.
+// hash returns a hash of some texts and of where each ends.
 func hash(parts ...string) string {
 	h := sha256.New()
 	for _, part := range parts {

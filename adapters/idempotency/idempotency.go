@@ -28,7 +28,7 @@ import (
 // Headers of requests and answers.
 const (
 	Header         = "Idempotency-Key"
-	ReplayedHeader = "Idempotent-Replayed" // "true": the answer is that of an earlier request. Stripe has it, too
+	ReplayedHeader = "Idempotent-Replayed" // "true": the answer was given to an earlier request. Stripe has it, too
 )
 
 // Defaults of the options, and bounds. Lengths are in bytes.
@@ -97,7 +97,7 @@ func WithKept(kept func(status int) bool) Option { return func(m *middleware) { 
 // with 503.
 func WithFailOpen() Option { return func(m *middleware) { m.failOpen = true } }
 
-// WithReport sets who is told what the client cannot be told: that Redis does not answer, that the lease was lost while
+// WithReport sets a function for what the client does not learn: that Redis does not answer, that the lease was lost while
 // the handler ran, that its answer was not kept, that the body was read before, that there was no memory for it, or why
 // there was no principal.
 func WithReport(report func(r *http.Request, err error)) Option {
@@ -133,7 +133,7 @@ type middleware struct {
 // An error of principal refuses the request before a byte of its body is read, or anything is sent to Redis. It is
 // answered as a [*Refusal] says, and otherwise with 401. principal is not called for requests that pass through.
 //
-// The host is that of the request. If a proxy puts the address of a replica there, set Host before the middleware:
+// The host is the host of the request. If a proxy puts the address of a replica there, set Host before the middleware:
 // otherwise each replica executes the request. The URI is what the client has sent, whatever http.StripPrefix makes of
 // it.
 //
@@ -145,7 +145,7 @@ type middleware struct {
 // what has begun is executed to its end, for the request that will come again. Only a stream ends then: text/event-stream,
 // an answer that was flushed and is too long to be kept, and a connection that was hijacked. The answer is sent as the
 // handler writes it, and kept when it has returned. One that is too long ([WithMaxAnswer]), a stream whose reader has
-// left, and a hijacked connection are not kept: then a repeated request is told so (409), and is not executed either. If
+// left, and a hijacked connection are not kept: then a repeated request gets 409, and is not executed either. If
 // the handler panics, nothing is kept.
 //
 // The error matches rlock.ErrInvalidArgument.
@@ -244,7 +244,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 }
 
 // A Refusal is an error of the function for the principal that says how to answer. Other errors are answered with 401, and
-// [WithReport] is told of them; what they say is not sent.
+// [WithReport] gets them; their text is not sent.
 type Refusal struct {
 	Status int         // 401 unless it is from 400 to 599
 	Header http.Header // is added, such as WWW-Authenticate or Retry-After

@@ -24,7 +24,7 @@ type recorder struct {
 	onStream  func()
 }
 
-// Unwrap is for http.ResponseController: deadlines are those of the writer inside.
+// Unwrap is for http.ResponseController, which sets the deadlines of the inner writer.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func (r *recorder) WriteHeader(status int) {
@@ -54,7 +54,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 		r.body.Write(b)
 	}
 	n, err := r.ResponseWriter.Write(b)
-	if !r.streaming { // the caller may have left. The handler shall go on all the same, so it is not told
+	if !r.streaming { // the caller may have left. The handler should continue, so it gets no error
 		return len(b), nil
 	}
 	return n, err

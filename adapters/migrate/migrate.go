@@ -67,8 +67,8 @@ func (d *Driver) Open(url string) (database.Driver, error) {
 	return New(opened, d.lock, d.wait)
 }
 
-// Lock takes the lock of rlock, and not that of the driver inside. While another has it, the error matches
-// database.ErrLocked and rlock.ErrNotAcquired; others are those of Lock of an rlock.Locker.
+// Lock takes the lock of rlock, and not the inner driver's. While another has it, the error matches
+// database.ErrLocked and rlock.ErrNotAcquired; other errors are those that rlock.Locker's Lock returns.
 func (d *Driver) Lock() error {
 	d.mu.Lock()
 	if d.busy {
@@ -95,7 +95,7 @@ func (d *Driver) Lock() error {
 	return err
 }
 
-// Unlock releases the lock. The error is that of Unlock of an rlock.Lease; it matches database.ErrNotLocked if the lock
+// Unlock releases the lock. It returns the error of rlock.Lease's Unlock, which matches database.ErrNotLocked if the lock
 // was not held. After an error golang-migrate takes the Migrate for locked: make a new one.
 func (d *Driver) Unlock() error {
 	d.mu.Lock()
@@ -141,7 +141,7 @@ func (d *Driver) held() error {
 // Run runs a migration, unless the lease was lost.
 func (d *Driver) Run(migration io.Reader) error {
 	if err := d.held(); err != nil {
-		_, _ = io.Copy(io.Discard, migration) // whoever writes it waits for that
+		_, _ = io.Copy(io.Discard, migration) // the writer waits for that
 		return err
 	}
 	return d.Driver.Run(migration)

@@ -18,7 +18,7 @@ const retry = 100 * time.Millisecond
 // What it gives up, since Lock of a sync.Locker has neither a context nor an error:
 //   - Lock waits for as long as it takes, through every outage of Redis, and cannot be canceled. What can never succeed
 //     (a closed client, invalid arguments, a key of another type) is a panic.
-//   - Nobody is told of a loss in time: the section runs on. Its end tells the function of [NewMutex].
+//   - A loss is not reported in time: the section runs on. Its end calls the function of [NewMutex].
 //   - There is no fencing token.
 //
 // As with a sync.Mutex, any goroutine may unlock, an Unlock without Lock panics, and there is no re-entry.
@@ -32,7 +32,7 @@ type Mutex struct {
 
 var _ sync.Locker = (*Mutex)(nil)
 
-// NewMutex returns a sync.Locker on a lock. report is told of what Lock waits out, such as rlock.ErrUnreachable, and of
+// NewMutex returns a sync.Locker on a lock. report gets the errors that Lock outlasts, such as rlock.ErrUnreachable, and of
 // what Unlock has found: rlock.ErrLeaseLost, if another may have been in the section at the same time, or
 // rlock.ErrUnconfirmed. The error matches rlock.ErrInvalidArgument if one of both is nil.
 func NewMutex(lock rlock.Locker, report func(err error)) (*Mutex, error) {

@@ -18,9 +18,9 @@ import (
 // Locks are locks by key, to replace a helper without touching its callers. They are renewed until Unlock.
 //
 // What it gives up, as it hands out no lease:
-//   - Nobody is told of a loss before Unlock. Where the work can be passed as a function, [Locks.Do] gives it a context
+//   - A loss is not reported before Unlock. Where the work can be passed as a function, [Locks.Do] gives it a context
 //     that ends with the lease, and the fencing token.
-//   - Whoever knows the key can unlock, in the process that has locked it, also another goroutine by mistake.
+//   - Any goroutine of the process that knows the key can unlock, also by mistake.
 //   - There is no re-entry: a goroutine that locks a key twice waits for itself, until its context ends.
 //
 // It is safe for concurrent use.
@@ -33,7 +33,7 @@ type Locks struct {
 	leases map[string][]*rlock.Lease
 }
 
-// New returns the locks whose names begin with a prefix, such as "lock:". The options are those of each Lock and Do, such
+// New returns the locks whose names begin with a prefix, such as "lock:". The options apply to each Lock and Do, such
 // as rlock.WithWait. The error matches rlock.ErrInvalidArgument if the client or an option is nil.
 func New(client *rlock.Client, prefix string, opts ...rlock.AcquireOption) (*Locks, error) {
 	if client == nil {
@@ -64,7 +64,7 @@ func (l *Locks) lock(key string) (*rlock.Lock, error) {
 	return l.client.NewLock(l.Name(key)), nil
 }
 
-// Lock waits until it has the lock of the key. Its errors are those of Lock of an rlock.Locker: after one it has not.
+// Lock waits until it has the lock of the key. It returns the errors of rlock.Locker's Lock; after one it does not have the lock.
 func (l *Locks) Lock(ctx context.Context, key string) error {
 	lock, err := l.lock(key)
 	if err != nil {
@@ -98,7 +98,7 @@ func (l *Locks) keep(key string, lease *rlock.Lease, err error) error {
 	return err
 }
 
-// Unlock releases the lock of the key, also if ctx has ended. Its errors are those of Unlock of an rlock.Lease: after
+// Unlock releases the lock of the key, also if ctx has ended. It returns the errors of rlock.Lease's Unlock: after
 // rlock.ErrLeaseLost another may have had the lock at the same time; rlock.ErrNotHeld: this process does not have it.
 //
 // If a hold was lost, and another goroutine has the lock since, the first Unlock counts for the hold that was lost. So

@@ -23,8 +23,8 @@ type Job struct {
 	// Stop of a cron.Cron does not.
 	Context context.Context
 
-	// Report is told of each tick that this process comes to, from the goroutine of the run; nil: nobody is. The run
-	// and the error are those of Do of an rlock.CronJob: run.Here without an error is a run that has succeeded here, and
+	// Report, unless nil, is called for each tick that this process reaches, on the goroutine of the run. The run
+	// and the error are the results of rlock.CronJob's Do: run.Here without an error is a run that has succeeded here, and
 	// not run.Here without an error is one of another process.
 	Report func(run rlock.CronRun, err error)
 }
@@ -32,10 +32,10 @@ type Job struct {
 // Add gives the job to c. fn gets the context of the run's lease, which ends when that is lost, and the scheduled time;
 // rlock.LeaseFrom has the lease, with its fencing token.
 //
-// The spec is that of cron.ParseStandard, maybe with seconds in front (c needs no option for that), in the zone of c
+// The spec has the form of cron.ParseStandard, maybe with seconds in front (c needs no option for that), in the zone of c
 // (cron.WithLocation) or of TZ=. Give all processes the same zone. In the nights in which its clocks change, a time of day
 // comes once: see rlock.InZone. "@every 1h" is aligned: it has all whole multiples
-// of an hour in UTC, while that of robfig/cron counts from the start of each process. If Redis does not answer, nobody
+// of an hour in UTC, while robfig/cron's counts from the start of each process. If Redis does not answer, no process
 // runs the tick.
 //
 // The error matches rlock.ErrInvalidArgument if something is nil, or the spec has no times.
@@ -51,8 +51,8 @@ func (j Job) Add(c *cron.Cron, spec string, fn func(ctx context.Context, tick ti
 }
 
 // Wrapper returns a link of a cron.Chain that runs a plain cron.Job once for each tick of a schedule, such as [Parse]
-// returns for the location of the cron.Cron (one of cron.ParseStandard has the zone of whoever asks, which may be another
-// here). The job is not told of a loss, and its runs count as successful; a panic is one that was lost. A schedule
+// returns for the location of the cron.Cron (a schedule of cron.ParseStandard has the zone of the caller, which may be another
+// here). The job is not notified of a loss, and its runs count as successful; a panic is one that was lost. A schedule
 // that counts from when it is asked (cron.Every, and @every of robfig/cron) is refused with rlock.ErrInvalidArgument:
 // use rlock.Every(time.Hour).
 func (j Job) Wrapper(schedule cron.Schedule) (cron.JobWrapper, error) {
@@ -119,7 +119,7 @@ type next func(after time.Time) time.Time
 func (n next) Next(after time.Time) time.Time { return n(after) }
 
 // inZone returns the schedule with the nights in which the clocks of its zone change: see rlock.InZone. One without a zone
-// of its own has that of the time that it is given, in which rlock.ScheduledTime looks.
+// of its own uses the zone of the time that rlock.ScheduledTime passes to it.
 func inZone(schedule cron.Schedule) cron.Schedule {
 	spec, ok := schedule.(*cron.SpecSchedule)
 	if !ok || spec.Location == time.Local {

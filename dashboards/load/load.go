@@ -68,7 +68,7 @@ func run(ctx context.Context, addr string, registerer prometheus.Registerer) (er
 	return err
 }
 
-// loads are all things that go on at once.
+// loads are all things that go on at the same time.
 type loads struct {
 	ctx context.Context
 	all sync.WaitGroup
@@ -160,7 +160,7 @@ func (l *loads) lead(e *rlock.Election, who string) {
 	l.under(lease, err, 5*time.Second)
 }
 
-// outages are those of a line to Redis.
+// outages are the outages of a connection to Redis.
 type outages struct{ down atomic.Bool }
 
 func (o *outages) fail(l *loads, d time.Duration) {

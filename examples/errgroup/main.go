@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// rebuild builds all shards, or tells why not.
+// rebuild builds all shards, or returns why not.
 func rebuild(ctx context.Context, client *rlock.Client, shards int, build func(ctx context.Context, shard int) error) error {
 	index := client.NewLock("index")
 	return rlock.Do(ctx, index, func(ctx context.Context) error { // ends when the lock is lost

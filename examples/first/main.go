@@ -1,4 +1,4 @@
-// Command first takes a lock, works, and frees it. Two of it at once work one after the other:
+// Command first takes a lock, works, and frees it. Two that run at the same time work one after the other:
 //
 //	go run ./examples/first & go run ./examples/first
 package main

@@ -1,5 +1,5 @@
 // Command leader has one leader among three instances: it does the work of the cluster, the others know its
-// address. When it resigns, the next one leads at once; when it dies, at the end of its lease.
+// address. When it resigns, the next one leads immediately; when it dies, at the end of its lease.
 //
 //	go run ./examples/leader
 package main

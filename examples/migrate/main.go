@@ -45,9 +45,9 @@ func main() {
 
 const wanted = 3 // the version of the schema that this program needs
 
-// migrate returns nil when the database has the schema that is wanted, whoever brought it there.
+// migrate returns nil when the database has the schema that is wanted, no matter which process brought it there.
 func migrate(ctx context.Context, w io.Writer, who string, client *rlock.Client, db *database) error {
-	// No bound but that of ctx: a migration takes its time, and without it there is nothing to serve.
+	// No bound but ctx: a migration takes its time, and without it there is nothing to serve.
 	return rlock.Do(ctx, client.NewLock("migrate:shop"), func(ctx context.Context) error {
 		lease, _ := rlock.LeaseFrom(ctx)
 		for {
@@ -84,7 +84,7 @@ func (d *database) version() int {
 	return d.at
 }
 
-// step is one transaction: ALTER TABLE and the new version beside each other.
+// step is one transaction: ALTER TABLE and the new version.
 func (d *database) step(token int64, from int) error {
 	time.Sleep(50 * time.Millisecond) // the work
 	d.mu.Lock()

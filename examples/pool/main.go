@@ -50,7 +50,7 @@ func main() {
 
 // work does the jobs by four goroutines, each with a permit of those that all processes share.
 func work(ctx context.Context, w io.Writer, client *rlock.Client, jobs <-chan int, call func(ctx context.Context, job int) error) error {
-	// WithFairness: whoever waits longest is next, in any process, and a release wakes that one only.
+	// WithFairness: the longest waiter of all processes is next, and a release wakes only that one.
 	// WithPermits: the first that comes sets their number.
 	partner := client.NewPermitSemaphore("partner-api", rlock.WithFairness(), rlock.WithPermits(permits))
 	ctx, fail := context.WithCancelCause(ctx)

@@ -1,4 +1,4 @@
-// Command shutdown works under a lock until it is told to stop, ends the item that it has begun, and leaves nothing
+// Command shutdown works under a lock until it is asked to stop, ends the item that it has begun, and leaves nothing
 // locked.
 //
 //	go run ./examples/shutdown   # and then Ctrl-C, or kill

@@ -99,7 +99,7 @@ func (c *conn) serve() {
 	wg.Wait()
 }
 
-// reset ends the connection at once, with an RST to the client. It does not
+// reset ends the connection immediately, with an RST to the client. It does not
 // wait for the goroutines, as it may be called from one of them.
 func (c *conn) reset() {
 	c.cancel()

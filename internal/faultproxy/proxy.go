@@ -110,7 +110,7 @@ func New(t testing.TB, upstream string) *Proxy {
 
 var addrs sync.Map // of all proxies that there were
 
-// Is reports whether an address is that of a proxy.
+// Is reports whether an address belongs to a proxy.
 func Is(addr string) bool {
 	_, is := addrs.Load(addr)
 	return is
@@ -130,7 +130,7 @@ func (p *Proxy) Handle(fn func(Command) Action) {
 }
 
 // Delay sets the function that says how long after its arrival a command is
-// forwarded, nil for at once. Order on a connection is kept. A delayed command
+// forwarded, nil for immediately. Order on a connection is kept. A delayed command
 // runs even if its client has given up and closed the connection meanwhile; it
 // does not run after a reset by the proxy.
 func (p *Proxy) Delay(fn func(Command) time.Duration) {
@@ -195,7 +195,7 @@ func (p *Proxy) lost(c *conn) bool {
 	return c.lossy
 }
 
-// Refuse closes the listener, so that dialing fails at once, and resets the
+// Refuse closes the listener, so that dialing fails immediately, and resets the
 // existing connections. Off, it listens again on the same port, trying
 // until it gets it or the proxy is closed: another process may have taken the
 // port for a moment as the source of a connection of its own.
@@ -243,7 +243,7 @@ func (p *Proxy) DropMessages(on bool) {
 	p.mute = on
 }
 
-// Upstream redirects connections made from now on, those of Release and Replay
+// Upstream redirects connections made from now on, including those that Release and Replay make,
 // included, to another server.
 func (p *Proxy) Upstream(addr string) {
 	p.mu.Lock()

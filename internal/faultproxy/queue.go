@@ -41,7 +41,7 @@ func (q *queue[T]) pop() (v T, ok bool) {
 	return v, true
 }
 
-// close ends the queue after the items it holds, abort at once.
+// close ends the queue after the items it holds, abort immediately.
 func (q *queue[T]) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

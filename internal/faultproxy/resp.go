@@ -52,7 +52,7 @@ func (c Command) String() string {
 	return fmt.Sprintf("#%d %s %q", c.Conn, c.Name, c.Args)
 }
 
-// isSetup tells the commands that change the meaning of those after them.
+// isSetup reports whether a command changes the meaning of later commands.
 func (c Command) isSetup() bool {
 	return c.Name == "hello" || c.Name == "auth" || c.Name == "select"
 }

@@ -2,7 +2,7 @@
 //
 // A port that the kernel chooses may be one that a server had until a moment ago whose
 // clients still dial it: those would then talk to the server of another test. So no
-// port is handed out twice in the life of a process, no two processes that run at once
+// port is handed out twice in the life of a process, no two processes that run at the same time
 // hand out the same, and none is of the range from which the kernel takes the source
 // ports of connections.
 package loopback

@@ -1,4 +1,4 @@
-// Package modeltest has rapid draw operations on a type that waits, beside a model of it.
+// Package modeltest has rapid draw operations on a type that waits, and on a model of it.
 package modeltest
 
 import (

@@ -28,7 +28,7 @@ func await(what string, check func() error) error {
 }
 
 // pause is between two looks of a wait that began then. A server starts in some milliseconds, a cluster in two
-// seconds, and each look costs a request or more.
+// seconds, and each check costs a request or more.
 func pause(began time.Time) {
 	time.Sleep(min(max(time.Since(began)/8, 2*time.Millisecond), 50*time.Millisecond))
 }

@@ -98,7 +98,7 @@ func addSlots(first, last int) []any {
 	return args
 }
 
-// replicate retries until the node has heard of its master.
+// replicate retries until the node knows its master.
 func (c *Cluster) replicate(replica, master *Server) error {
 	return await(fmt.Sprintf("%s to become a replica of %s", replica.Addr(), master.Addr()), func() error {
 		return replica.do("cluster", "replicate", c.ids[master]).Err()
@@ -219,7 +219,7 @@ func (c *Cluster) MigrateSlot(slot int, to *Server) {
 	c.MigrateSlotWith(slot, to, func() {})
 }
 
-// MigrateSlotWith is MigrateSlot with a look at the middle: between runs when
+// MigrateSlotWith is MigrateSlot with a check in the middle: between runs when
 // all keys are at the new master and the old one still owns the slot, so it
 // answers with ASK, and the new one with MOVED unless asked with ASKING.
 func (c *Cluster) MigrateSlotWith(slot int, to *Server, between func()) {
@@ -241,7 +241,7 @@ func (c *Cluster) MigrateSlotWith(slot int, to *Server, between func()) {
 	}
 	between()
 	// The new owner first: if the old one knew earlier, it would redirect to a
-	// node that redirects back. Replicas cannot be told, they hear of it.
+	// node that redirects back. Replicas cannot be set, they learn it by gossip.
 	masters := []*Server{to, from}
 	for _, n := range c.running() {
 		view, err := c.view(n)

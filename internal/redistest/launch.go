@@ -27,7 +27,7 @@ func plain(extra ...string) func(*Server) []string {
 		args := append(s.listen(),
 			"--save", "",
 			"--appendonly", "no",
-			// A full synchronization starts at once instead of after five
+			// A full synchronization starts immediately instead of after five
 			// seconds spent waiting for further replicas.
 			"--repl-diskless-sync-delay", "0",
 		)
@@ -35,7 +35,7 @@ func plain(extra ...string) func(*Server) []string {
 	}
 }
 
-// listen is what every kind of server is told.
+// listen has the settings of every kind of server.
 func (s *Server) listen() []string {
 	args := []string{
 		"--port", strconv.Itoa(s.port),

@@ -76,7 +76,7 @@ func (s *Server) Scripts(t testing.TB) (end func() []ScriptRun) {
 	}
 }
 
-// KeysOf are the keys of some commands, as a server tells: of each its own.
+// KeysOf returns the keys of each of some commands, as a server reports them.
 func KeysOf(t testing.TB, rdb redis.UniversalClient, commands [][]string) (all [][]string) {
 	t.Helper()
 	ctx, pipe := context.Background(), rdb.Pipeline()
@@ -98,7 +98,7 @@ func KeysOf(t testing.TB, rdb redis.UniversalClient, commands [][]string) (all [
 	return all
 }
 
-// Declared fails if a script has used a key that it had not declared, unless that may be. names are those of scripts, by
+// Declared fails if a script has used a key that it had not declared, unless that may be. names has the names of scripts, by
 // text and SHA. It returns which have run.
 func Declared(t testing.TB, rdb redis.UniversalClient, runs []ScriptRun, names map[string]string, may func(script, key string) bool) (ran map[string]bool) {
 	t.Helper()

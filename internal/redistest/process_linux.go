@@ -18,7 +18,7 @@ func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// stopped tells whether SIGSTOP has taken effect, which kill(2) does not wait
+// stopped reports whether SIGSTOP has taken effect, which kill(2) does not wait
 // for: a server on another core may answer one more command.
 func stopped(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")

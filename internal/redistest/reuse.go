@@ -14,7 +14,7 @@ import (
 
 // A server costs ten times as much processor time to start as to clean. So one whose test is over serves
 // another test of the package, as if it had just been started: it is empty, has no script, no client and no
-// statistics, and listens on a port that nobody was ever told. One that was stopped or killed, or was told
+// statistics, and listens on a port that was never given out. A server that was stopped or killed, or was asked
 // what a flush does not end, is not used again.
 
 // Run runs the tests of a package, of which the later ones get servers of the earlier ones.

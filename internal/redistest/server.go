@@ -183,7 +183,7 @@ func (s *Server) Wipe() {
 }
 
 // Restart starts the server again after [Server.Kill], on the same port and in
-// the same directory, and returns when it answers. The data is that of the last
+// the same directory, and returns when it answers. It has the data of the last
 // SAVE, if there was one, unless the server was started with arguments that ask for
 // persistence.
 func (s *Server) Restart() {
@@ -217,7 +217,7 @@ func (s *Server) process() *process {
 	return s.proc
 }
 
-// alive tells whether the server is up; one that died by itself is not.
+// alive reports whether the server is up; a server that died is not.
 func (s *Server) alive() bool {
 	p := s.process()
 	return p != nil && !p.exited()

@@ -29,7 +29,7 @@
 //  2. Every random draw comes from a stream named after who draws ([World.Rand]),
 //     never from a shared one. Then the draws do not depend on who came first.
 //  3. No two goroutines wake at the same instant. Latencies have nanoseconds,
-//     and whatever ends for many at once (a pause, a partition, a restart) ends
+//     and what ends for many together (a pause, a partition, a restart) ends
 //     for each of them at its own offset. Goroutines that one event wakes part
 //     at the next gate. Times that a test chooses have no common multiples.
 //  4. The pool of a client is larger than its concurrency, and

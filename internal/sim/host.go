@@ -191,7 +191,7 @@ func (h *Host) Options(server int) *redis.Options {
 		ReadTimeout:              400 * time.Millisecond,
 		WriteTimeout:             400 * time.Millisecond,
 		ContextTimeoutEnabled:    true,
-		PoolSize:                 256, // more than any run has at once (rule 4)
+		PoolSize:                 256, // more than any run has at a time (rule 4)
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
@@ -200,7 +200,7 @@ func (h *Host) Options(server int) *redis.Options {
 // Dial is a Dialer for go-redis.
 //
 // PubSub dials, greets and subscribes again while it holds its mutex, so for it
-// a dial succeeds or fails at once, and the handshake takes no virtual time
+// a dial succeeds or fails immediately, and the handshake takes no virtual time
 // (rule 1).
 func (h *Host) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
@@ -273,7 +273,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// latency is that of a data centre, with a tail, and what Far has added.
+// latency is the latency of a data center, with a tail, plus what Far has added.
 func (h *Host) latency(server int, r *rand.Rand) time.Duration {
 	d := 50*time.Microsecond + time.Duration(r.Int64N(int64(400*time.Microsecond)))
 	if r.IntN(200) == 0 {

@@ -105,7 +105,7 @@ func (l *link) heldUntil(toClient bool) time.Time {
 }
 
 // reset breaks both directions. What is on the wire is lost, so a request may
-// or may not have run. A server that goes down notices at once, or it would run
+// or may not have run. A server that goes down notices immediately, or it would run
 // requests while it is down; otherwise each end notices at its own instant.
 func (l *link) reset(now time.Time, serverAtOnce bool) {
 	l.down.reset(now.Add(l.down.off))

@@ -17,7 +17,7 @@ type segment struct {
 	b     []byte
 	read  int // bytes of b that the reader has already
 	fate  fate
-	delay time.Duration // beside the latency
+	delay time.Duration // in addition to the latency
 }
 
 // stream is one direction of a connection: a queue without a bound whose

@@ -93,7 +93,7 @@ func verb(b []byte) string {
 
 // isHandshake reports whether go-redis sends the command when it sets up a
 // connection. Faults leave those alone: a client that cannot greet its server
-// tells nothing about locks.
+// is irrelevant for locks.
 func isHandshake(verb string) bool {
 	switch verb {
 	case "HELLO", "CLIENT", "AUTH", "SELECT":
@@ -108,7 +108,7 @@ func isSubscription(verb string) bool {
 	return strings.HasSuffix(verb, "SUBSCRIBE")
 }
 
-// mayRepeat reports whether a second execution of the command, by itself and on
+// mayRepeat reports whether a second execution of the command, alone and on
 // another connection, means the same as the first. Blocking commands would wait
 // forever on a connection that nobody closes; parts of a transaction mean
 // nothing alone.

@@ -90,7 +90,7 @@ func (w *World) Host(name string) *Host {
 // Now is the time by the clock of the i-th server.
 func (w *World) Now(i int) time.Time { return w.servers[i].now() }
 
-// Redis is the i-th server, for a look inside. What a test does to it is not
+// Redis is the i-th server, for inspection. What a test does to it is not
 // part of the trace.
 func (w *World) Redis(i int) *miniredis.Miniredis { return w.servers[i].redis }
 
@@ -162,7 +162,7 @@ func (w *World) Close() {
 }
 
 // Rand returns a stream of random numbers that depends on the seed and the name
-// only. Whoever draws takes a name that nobody else has (rule 2).
+// only. Each caller draws by a name that no other has (rule 2).
 func (w *World) Rand(name string) *rand.Rand {
 	return rand.New(rand.NewPCG(w.Seed, hash(name)))
 }

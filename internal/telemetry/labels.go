@@ -26,7 +26,7 @@ type Labels struct {
 	known map[string]string
 }
 
-// NewLabels returns labels that a function makes of events; nil: those of Collapse.
+// NewLabels returns labels that a function makes of events; nil means Collapse.
 func NewLabels(of func(e rlock.Event) string, most int) *Labels {
 	return &Labels{of: of, most: most, known: map[string]string{}}
 }

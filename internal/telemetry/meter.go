@@ -28,7 +28,7 @@ var (
 )
 
 // NewMeter returns a Meter. bind is called once for each series, maybe concurrently, and twice if two
-// need a series at once.
+// need a series at the same time.
 func NewMeter(labels *Labels, bind func(m Metric, a *Attributes) Instrument) *Meter {
 	return &Meter{Labels: labels, bind: bind}
 }
@@ -45,7 +45,7 @@ type series struct {
 	hold, unlocked, lost                Instrument               // nil: nobody holds it
 	renewal, margin                     Instrument               // made by the first renewal: see renewals
 	leader                              Instrument               // of an Election
-	losses, renewalFailures, unacquired made[string, Instrument] // seldom needed, by what tells them apart
+	losses, renewalFailures, unacquired made[string, Instrument] // seldom needed, by their labels
 	once                                sync.Once
 }
 
@@ -55,7 +55,7 @@ type made[K comparable, V any] struct {
 	all map[K]V
 }
 
-// get returns the thing for a key. Of two that are made at once, one counts.
+// get returns the thing for a key. If two are made at the same time, one counts.
 func (m *made[K, V]) get(key K, make func(key K) V) V {
 	m.mu.RLock()
 	v, ok := m.all[key]

@@ -1,4 +1,4 @@
-// Package telemetry turns what an Observer is told into measurements. rlockotel and rlockprom
+// Package telemetry turns the events of an Observer into measurements. rlockotel and rlockprom
 // give them to OpenTelemetry and to Prometheus, so both mean the same.
 package telemetry
 
@@ -77,10 +77,10 @@ var Metrics = [...]Definition{
 // millisecond, and a wait may take minutes.
 var Buckets = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 
-// Attributes are those of one series. What its metric does not have is empty.
+// Attributes are the attributes of one series. Those that its metric does not have are empty.
 type Attributes struct {
 	Type, Side, Label string
-	// One of these, and Error beside Outcome.
+	// One of these, and Error in addition to Outcome.
 	Outcome, End, Cause, Error string
 }
 

@@ -10,7 +10,7 @@ import (
 // Values of rlock.outcome.
 const (
 	Acquired    = "acquired"
-	NotAcquired = "not_acquired" // refused, or waited in vain
+	NotAcquired = "not_acquired" // refused, or waited without success
 	Cancelled   = "cancelled"    // the caller has ended the wait, or the client has shut down
 	Failed      = "error"        // with an error.type
 )

@@ -18,7 +18,7 @@ import (
 )
 
 // house has the packages that the root is made of, by layer. Each imports what is in the layers above its own in
-// this list, and nothing beside it.
+// this list, and nothing else.
 var house = [][]string{
 	{"internal/seam", "internal/visible"},
 	{"internal/clock", "internal/oplock"},

@@ -1,5 +1,5 @@
 // Release makes a version, and tries it as its users will get it: from a module proxy, in a fresh module, and by go
-// install. The modules beside the root build here with what is beside them (replace); what is tagged has no replace, and
+// install. The other modules build here with the modules next to them (replace); what is tagged has no replace, and
 // requires the root in that version. So the tags are on a commit of their own, which follows the last one and is on no
 // branch.
 //
@@ -113,7 +113,7 @@ func try(dir, tmp, version string) error {
 	if err := run(user, env, "go", "mod", "init", "user.example/program"); err != nil {
 		return err
 	}
-	get := []string{"get"}            // at once: each raises what the others require
+	get := []string{"get"}            // together: each raises what the others require
 	for _, m := range published[1:] { // with the root that they require
 		if m.use != "" {
 			get = append(get, pathOf(m.dir)+"@"+version)

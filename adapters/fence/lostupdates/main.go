@@ -75,7 +75,7 @@ func (r result) String() string {
 	return fmt.Sprintf("without the fence: %d of %d updates are lost (%d holders were stopped)", r.lost(), len(r.values), r.stopped)
 }
 
-// told is what a worker has written on its standard output.
+// told is a line that a worker has written on its standard output.
 type told struct {
 	worker int
 	line   string
@@ -159,7 +159,7 @@ func count(ctx context.Context, fenced bool) (r result, err error) {
 	return r, err
 }
 
-// follow runs a worker, and tells what it writes.
+// follow runs a worker, and passes on what it writes.
 func follow(i int, cmd *exec.Cmd, started chan<- error, events chan<- told) {
 	runtime.LockOSThread() // the worker dies with the thread that has started it
 	out, err := cmd.StdoutPipe()
@@ -260,7 +260,7 @@ func add(ctx context.Context, lock *rlock.Lock, data *redis.Client, fenced bool,
 		return 0, err
 	}
 	value++
-	if err := held.Err(); err != nil { // the last look
+	if err := held.Err(); err != nil { // the last check
 		return 0, err
 	}
 	onItsWay()
