@@ -294,6 +294,16 @@ var queued = []struct {
 	{"PriorityLock", func(c *rlock.Client, name string) rlock.Locker { return c.NewPriorityLock(name) }},
 }
 
+// openNamed opens a session of a peer, or of one of these types.
+func openNamed(name, addr string, lease time.Duration) (session, error) {
+	for _, q := range queued {
+		if q.name == name {
+			return openType(addr, lease, q.make)
+		}
+	}
+	return peerNamed(name).open(addr, lease)
+}
+
 // enterType is enter for one of the types of rlock.
 func (b *bench) enterType(addr, name string, of func(*rlock.Client, string) rlock.Locker) entrant {
 	session, err := openType(addr, lease, of)
@@ -310,7 +320,23 @@ func (b *bench) types() {
 	}
 	b.interleave(b.rounds, jobs)
 	b.say("%s", b.results.line("types", crowdSize, "hand-overs/s"))
+	jobs = nil
+	var all []*child
+	for _, q := range queued {
+		for range fleet {
+			all = append(all, b.child(q.name, s.Addr(), lease))
+		}
+		jobs = append(jobs, b.raceJob(s, typesApart, peer{name: q.name}, all[len(all)-fleet:]))
+	}
+	b.interleave(b.rounds, jobs)
+	for _, c := range all {
+		c.stop()
+	}
+	b.say("%d processes: %s", fleet, b.results.line(typesApart, fleet, "hand-overs/s"))
 }
+
+// typesApart is one key of such a type that several processes want. Its first word says what is shown of it.
+const typesApart = "types, in processes"
 
 // A slow network.
 

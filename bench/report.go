@@ -203,7 +203,7 @@ func (r *results) text() string {
 
 	p("## All figures\n")
 	p("Median, and from the least to the greatest of the rounds. [results.json](../docs/benchmarks/results.json) has each round.\n")
-	for _, measure := range []string{"own", "crowd", "processes", "types", "handover", "renewed", renewedAway, "held", "waiters", mastersDead(0), mastersDead(nodes - quorum), multiFree, multiContended} {
+	for _, measure := range []string{"own", "crowd", "processes", "types", typesApart, "handover", "renewed", renewedAway, "held", "waiters", mastersDead(0), mastersDead(nodes - quorum), multiFree, multiContended} {
 		r.figures(p, measure, measure)
 	}
 	r.figures(p, delayedCrowd, "one key over a network that takes time, by ms")
@@ -272,7 +272,7 @@ func (r *results) figures(p func(string, ...any), measure, title string) {
 	}
 	metrics := shown[strings.Split(measure, ",")[0]]
 	p("<details><summary>%s</summary>\n", cmp.Or(map[string]string{
-		"own": "own keys, by callers", "crowd": "one key, one process", "processes": "one key, by processes", "types": "the types that keep their waiters in Redis",
+		"own": "own keys, by callers", "crowd": "one key, one process", "processes": "one key, by processes", "types": "the types that keep their waiters in Redis", typesApart: "the same, by processes",
 		"handover": "from a release to the next waiter in another process", "renewed": "held with a short lease", renewedAway: "held with a short lease, by a server 10 ms away", "held": "held, by number", "waiters": "idle waiters, by number",
 		mastersDead(0): "RedLock, all masters alive, by callers", mastersDead(nodes - quorum): "RedLock, two of five masters dead, by callers",
 		multiFree: "several locks at once, one caller, by locks", multiContended: fmt.Sprintf("the same locks, wanted by %d goroutines, by locks", multiCallers),
