@@ -287,11 +287,12 @@ func (b *bench) crowdJob(s *server, measure string, x float64, size int, e entra
 // types are measured by their writers, where they have readers too: all exclude all.
 var queued = []struct {
 	name string
+	most float64 // commands of a hand-over
 	make func(c *rlock.Client, name string) rlock.Locker
 }{
-	{"FairLock", func(c *rlock.Client, name string) rlock.Locker { return c.NewFairLock(name) }},
-	{"FairReadWriteLock", func(c *rlock.Client, name string) rlock.Locker { return c.NewFairReadWriteLock(name).Writer }},
-	{"PriorityLock", func(c *rlock.Client, name string) rlock.Locker { return c.NewPriorityLock(name) }},
+	{"FairLock", 5.5, func(c *rlock.Client, name string) rlock.Locker { return c.NewFairLock(name) }},
+	{"FairReadWriteLock", 3.5, func(c *rlock.Client, name string) rlock.Locker { return c.NewFairReadWriteLock(name).Writer }},
+	{"PriorityLock", 3.5, func(c *rlock.Client, name string) rlock.Locker { return c.NewPriorityLock(name) }},
 }
 
 // openNamed opens a session of a peer, or of one of these types.
