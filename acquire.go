@@ -34,7 +34,6 @@ type attempt struct {
 	asStandBy      wait.StandBy // how it stands by since its last look
 	listensForMore bool         // it is subscribed to permits that are added
 	last           struct {     // the answer to its last look
-		rank    int64         // in the order of waiters in Redis; 0: not known
 		refused int64         // the latest round in which Redis refused the attempt, or NoRound
 		permits int64         // how many are still free
 		until   clock.Instant // when the first lease of other permits expires
@@ -277,9 +276,6 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 		if e.HasRound {
 			a.last.refused = e.Round
 			a.WaitsSince(e.Round)
-		}
-		if e.Rank != 0 {
-			a.last.rank = e.Rank
 		}
 		if a.StandBy {
 			a.Placed, a.asStandBy = e.Stands || a.lateCopies, wait.StandBy{ID: a.ID, Look: a.Tries, Sent: sent}

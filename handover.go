@@ -117,8 +117,8 @@ func (c *Client) besides(ctx context.Context, line wait.Key, n int) context.Cont
 	return ctx
 }
 
-// sendTo sends the release. The last release of a hold may grant the lock to the next waiter: to one that stands by
-// (internal/wait/handover.go), or, if Redis keeps the order of waiters, to the first of this client (wait.Lines.Offer).
+// sendTo sends the release. The last release of a hold may grant the lock to a waiter of another client that stands by:
+// see internal/wait/handover.go. Any other release only wakes the waiters, or the first one if Redis keeps their order.
 func (d *unlocking) sendTo(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
 	l, c := d.h.core, d.h.core.c
 	ctx = c.besides(ctx, l.line(""), 0)
@@ -129,18 +129,6 @@ func (d *unlocking) sendTo(ctx context.Context, limit time.Time) protocol.Result
 		if d.grants = d.inRow < mostInRow && c.lines.OthersMayStandBy(l.line("")); d.grants {
 			return next.ReleaseNext(d.id, d.h.token, d.inRow+1).Do(ctx, untilOrSoon(limit))
 		}
-		return d.task.Do(ctx, untilOrSoon(limit))
 	}
-	proto := protocol.SuccessionOf(l.proto)
-	if proto == nil || c.isClosing() {
-		return d.task.Do(ctx, untilOrSoon(limit))
-	}
-	r, offered := c.lines.Offer(l.id(), func(to protocol.Successor) (sent clock.Instant, r protocol.Result[protocol.Released]) {
-		sent = c.now()
-		return sent, proto.ReleaseTo(d.id, to).Do(ctx, untilOrSoon(limit))
-	})
-	if !offered {
-		return d.task.Do(ctx, untilOrSoon(limit))
-	}
-	return protocol.Result[protocol.Kept]{Outcome: r.Outcome.Kept, Err: r.Err, Unsure: r.Unsure, Last: r.Last}
+	return d.task.Do(ctx, untilOrSoon(limit))
 }

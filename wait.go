@@ -112,9 +112,6 @@ func (a *attempt) Listen(w *wait.Waiter[snapshot]) {
 		a.start.listens = false
 		a.observed.contends()
 	}
-	if a.last.rank != 0 && protocol.SuccessionOf(a.core.proto) != nil {
-		a.Lines.SetQueueEntry(w, a.last.rank, protocol.Successor{ID: a.ID, Lease: a.Lease})
-	}
 	a.Hear(w, a.hearLock)
 	if a.Oversized {
 		a.listenForMore(w)
@@ -238,7 +235,6 @@ func (a *attempt) receive(ctx context.Context, p *handOver, why error) (*Lease, 
 // meanwhile, with the error why, giveUp ends the hold.
 func (a *attempt) granted(ctx context.Context, g *wait.Grant, why error) (*Lease, error) {
 	a.core.c.env.Stop("passed")
-	a.lateCopies = a.lateCopies || g.LateCopies
 	if why == nil {
 		why = ctx.Err()
 	}

@@ -174,7 +174,7 @@ func (s *servant) obey(o order) (a answer, err error) {
 	switch o.Op {
 	case "open":
 		s.rdb = redis.NewClient(&redis.Options{Addr: o.Addr})
-		s.session, err = peerNamed(o.Peer).open(o.Addr, o.Lease)
+		s.session, err = openNamed(o.Peer, o.Addr, o.Lease)
 
 	case "network":
 		a.Addr, err = delayAll(o.Addr, o.For)

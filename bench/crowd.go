@@ -287,11 +287,22 @@ func (b *bench) crowdJob(s *server, measure string, x float64, size int, e entra
 // types are measured by their writers, where they have readers too: all exclude all.
 var queued = []struct {
 	name string
+	most float64 // commands of a hand-over
 	make func(c *rlock.Client, name string) rlock.Locker
 }{
-	{"FairLock", func(c *rlock.Client, name string) rlock.Locker { return c.NewFairLock(name) }},
-	{"FairReadWriteLock", func(c *rlock.Client, name string) rlock.Locker { return c.NewFairReadWriteLock(name).Writer }},
-	{"PriorityLock", func(c *rlock.Client, name string) rlock.Locker { return c.NewPriorityLock(name) }},
+	{"FairLock", 5.5, func(c *rlock.Client, name string) rlock.Locker { return c.NewFairLock(name) }},
+	{"FairReadWriteLock", 3.5, func(c *rlock.Client, name string) rlock.Locker { return c.NewFairReadWriteLock(name).Writer }},
+	{"PriorityLock", 3.5, func(c *rlock.Client, name string) rlock.Locker { return c.NewPriorityLock(name) }},
+}
+
+// openNamed opens a session of a peer, or of one of these types.
+func openNamed(name, addr string, lease time.Duration) (session, error) {
+	for _, q := range queued {
+		if q.name == name {
+			return openType(addr, lease, q.make)
+		}
+	}
+	return peerNamed(name).open(addr, lease)
 }
 
 // enterType is enter for one of the types of rlock.
@@ -310,7 +321,23 @@ func (b *bench) types() {
 	}
 	b.interleave(b.rounds, jobs)
 	b.say("%s", b.results.line("types", crowdSize, "hand-overs/s"))
+	jobs = nil
+	var all []*child
+	for _, q := range queued {
+		for range fleet {
+			all = append(all, b.child(q.name, s.Addr(), lease))
+		}
+		jobs = append(jobs, b.raceJob(s, typesApart, peer{name: q.name}, all[len(all)-fleet:]))
+	}
+	b.interleave(b.rounds, jobs)
+	for _, c := range all {
+		c.stop()
+	}
+	b.say("%d processes: %s", fleet, b.results.line(typesApart, fleet, "hand-overs/s"))
 }
+
+// typesApart is one key of such a type that several processes want. Its first word says what is shown of it.
+const typesApart = "types, in processes"
 
 // A slow network.
 

@@ -28,17 +28,7 @@ func (b *bench) processes() {
 	for _, n := range points {
 		var jobs []job
 		for _, p := range b.wanted(several...) {
-			children := fleets[p][:n]
-			path, c := b.newCell()
-			turn := func(d time.Duration) sample {
-				got := b.race(s, peerNamed(p), children, path, fmt.Sprintf("processes:%s:%d", p, n), d)
-				if c.sections.Load() != c.entered.Load() {
-					got["violations"]++
-				}
-				return got
-			}
-			turn(b.slice / 5)
-			jobs = append(jobs, job{"processes", p, float64(n), func() sample { return turn(2 * b.slice) }})
+			jobs = append(jobs, b.raceJob(s, "processes", peerNamed(p), fleets[p][:n]))
 		}
 		rounds := b.rounds
 		if n != fleet {
@@ -52,6 +42,20 @@ func (b *bench) processes() {
 			c.stop()
 		}
 	}
+}
+
+// raceJob is one key that the goroutines of some children want.
+func (b *bench) raceJob(s *server, measure string, p peer, children []*child) job {
+	path, c := b.newCell()
+	turn := func(d time.Duration) sample {
+		got := b.race(s, p, children, path, fmt.Sprintf("%s:%s:%d", measure, p.name, len(children)), d)
+		if c.sections.Load() != c.entered.Load() {
+			got["violations"]++
+		}
+		return got
+	}
+	turn(b.slice / 5)
+	return job{measure, p.name, float64(len(children)), func() sample { return turn(2 * b.slice) }}
 }
 
 // race lets all goroutines of all children want one key.

@@ -23,8 +23,8 @@ var reasons = map[string]string{
 		"Renewals at half of the lease, not a third, would take a third off; but they would also leave a hold half of its lease to outlast an outage, not two thirds. Of the processor time, a sixth is Go's collector, and another is go-redis. Needed: a core of its own for the server.",
 	"RedLock": "Each node runs two scripts with eight commands, which keep tokens in the order of holds (7.1 µs and 3.4 µs in a row; two to three times that when five servers and the client take turns on two cores, and find their caches cold): 225 µs of processor time of all servers for a pair, where redsync needs 152 and, failing fast, 135. redsync as it comes is a few µs before or behind from run to run. The fail-fast redsync sends one SET, and a script with two. " +
 		"Needed: more cores, or RedLocks without ordered tokens.",
-	"queues": "A hand-over is two scripts, the release that makes the next waiter the holder, and the look of the one that queues again: 27 commands inside them for a FairLock, which keeps Redisson's two structures beside ours, and 23 for the others. They take the server 32 to 36 µs in a row, and half as much again in turns with the client. " +
-		"Each hand-over is also a round trip that wakes three goroutines of the client. Needed: a quiet host.",
+	"queues": "A hand-over is three scripts: a waiter joins the queue, the holder releases, and the waiter takes the lock after the message of that release. They call 47 commands. A waiter of a FairLock also subscribes to a channel of its own, as Redisson's do, and looks once more when that is confirmed: 57 commands inside. " +
+		"Each hand-over is also two round trips, one after the other. Needed: a quiet host.",
 }
 
 // summary is a row of docs/benchmarks.md: one figure of the library, of its best peer, and of what does no more
@@ -203,7 +203,7 @@ func (r *results) text() string {
 
 	p("## All figures\n")
 	p("Median, and from the least to the greatest of the rounds. [results.json](../docs/benchmarks/results.json) has each round.\n")
-	for _, measure := range []string{"own", "crowd", "processes", "types", "handover", "renewed", renewedAway, "held", "waiters", mastersDead(0), mastersDead(nodes - quorum), multiFree, multiContended} {
+	for _, measure := range []string{"own", "crowd", "processes", "types", typesApart, "handover", "renewed", renewedAway, "held", "waiters", mastersDead(0), mastersDead(nodes - quorum), multiFree, multiContended} {
 		r.figures(p, measure, measure)
 	}
 	r.figures(p, delayedCrowd, "one key over a network that takes time, by ms")
@@ -272,7 +272,7 @@ func (r *results) figures(p func(string, ...any), measure, title string) {
 	}
 	metrics := shown[strings.Split(measure, ",")[0]]
 	p("<details><summary>%s</summary>\n", cmp.Or(map[string]string{
-		"own": "own keys, by callers", "crowd": "one key, one process", "processes": "one key, by processes", "types": "the types that keep their waiters in Redis",
+		"own": "own keys, by callers", "crowd": "one key, one process", "processes": "one key, by processes", "types": "the types that keep their waiters in Redis", typesApart: "the same, by processes",
 		"handover": "from a release to the next waiter in another process", "renewed": "held with a short lease", renewedAway: "held with a short lease, by a server 10 ms away", "held": "held, by number", "waiters": "idle waiters, by number",
 		mastersDead(0): "RedLock, all masters alive, by callers", mastersDead(nodes - quorum): "RedLock, two of five masters dead, by callers",
 		multiFree: "several locks at once, one caller, by locks", multiContended: fmt.Sprintf("the same locks, wanted by %d goroutines, by locks", multiCallers),

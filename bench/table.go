@@ -176,7 +176,7 @@ func (r *results) rows() []row {
 		if rate.N > 0 {
 			cells = append(cells, figure("hand-overs/s", rate.Median)+"; "+figure("commands", commands.Median))
 		}
-		queues.goals = append(queues.goals, atLeast(q.name, rate, 8_000, thousands), atMost("commands", commands, 4, hundredth))
+		queues.goals = append(queues.goals, atLeast(q.name, rate, 3_000, thousands), atMost("commands", commands, q.most, hundredth))
 	}
 	queues.cells[ours] = strings.Join(cells, " / ")
 	return append(all, queues)

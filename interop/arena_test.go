@@ -57,6 +57,8 @@ type arena struct {
 	rdb   redis.UniversalClient // the test's own
 	nodes []*redis.Client
 
+	optimizes bool // Java compiles what runs often as a server does
+
 	javas, gos []*peer
 	names      atomic.Int64
 }

@@ -52,8 +52,8 @@ func (a *arena) order(t *testing.T) {
 	})
 }
 
-// neighbors: waiters of one process stand next to each other, so that the release of one grants the
-// lock to the next. The order among all is kept.
+// neighbors: waiters of one process stand next to each other, so that the release of one wakes another of its own
+// process. The order among all is kept.
 func (a *arena) neighbors(t *testing.T) {
 	name := a.name("neighbors")
 	type turn struct {

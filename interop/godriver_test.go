@@ -193,6 +193,8 @@ func (w *worker) execute(verb string, args []string) ([]string, error) {
 	switch verb {
 	case "sections":
 		return w.sections(ctx, args)
+	case "race":
+		return w.race(ctx, args)
 	case "semaphore":
 		return w.semaphore(ctx, args)
 	case "latch":
@@ -354,6 +356,33 @@ func (w *worker) sections(ctx context.Context, args []string) ([]string, error) 
 		}
 	}
 	return []string{strconv.Itoa(writes)}, nil
+}
+
+// race does what the Java driver does; see there.
+func (w *worker) race(ctx context.Context, args []string) (waits []string, err error) {
+	l, err := w.d.open(args[0], args[1])
+	if err != nil {
+		return nil, err
+	}
+	micros, err := strconv.ParseInt(args[2], 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	for until := time.UnixMicro(micros); time.Now().Before(until); {
+		begin := time.Now()
+		lease, err := l.Lock(ctx)
+		if err != nil {
+			return nil, err
+		}
+		got := time.Now()
+		if err := lease.Unlock(ctx); err != nil {
+			return nil, err
+		}
+		if got.Before(until) {
+			waits = append(waits, strconv.FormatInt(got.Sub(begin).Microseconds(), 10))
+		}
+	}
+	return waits, nil
 }
 
 // semaphore does what the Java driver does; see there.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -76,11 +77,12 @@ func startPeer(t testing.TB, l language, a *arena) *peer {
 	args := append([]string{a.kind, strconv.FormatInt(watchdog.Milliseconds(), 10)}, a.addrs...)
 	switch l {
 	case java:
-		// A small heap and the simple compiler: many of these share a machine,
-		// and none lives long.
-		p.cmd = exec.Command("java", append([]string{
-			"-cp", classPath, "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "rlock.interop.Driver",
-		}, args...)...)
+		options := []string{"-cp", classPath, "-Xmx192m", "-XX:+UseSerialGC"}
+		if !a.optimizes {
+			// Many of these share a machine, and none lives long.
+			options = append(options, "-XX:TieredStopAtLevel=1")
+		}
+		p.cmd = exec.Command("java", slices.Concat(options, []string{"rlock.interop.Driver"}, args)...)
 	case golang:
 		exe, err := os.Executable()
 		if err != nil {

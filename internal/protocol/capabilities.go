@@ -37,23 +37,6 @@ type Reentrant interface {
 // is promised, and tokens can be drawn ahead.
 type HandedOver interface{ HandsOver() }
 
-// Succession is a protocol whose release can make a waiter of its client the holder, if that is the next one in Redis.
-type Succession interface {
-	// Passes reports whether ReleaseTo can be asked: not of each server.
-	Passes() bool
-	// ReleaseTo is the last Release of a hold that makes a waiter the holder in the same
-	// step.
-	ReleaseTo(id string, to Successor) Request[Released]
-}
-
-// SuccessionOf is p if ReleaseTo can be asked; or nil.
-func SuccessionOf(p Protocol) Succession {
-	if s, can := p.(Succession); can && s.Passes() {
-		return s
-	}
-	return nil
-}
-
 // StandBy is a protocol whose release can make a waiter of another client the holder, if one stands by: see
 // Acquire.StandBy.
 type StandBy interface {

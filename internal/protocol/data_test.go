@@ -10,20 +10,6 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// A release makes nobody the holder over data that somebody has put into the hash of the lock.
-func TestReleaseToNobodyOverData(t *testing.T) {
-	t.Parallel()
-	eachPassing(t, func(t *testing.T, site *Site, n *Names, l passer) {
-		a, b := redistest.HoldID("a:1"), redistest.HoldID("b:1")
-		verdict(t, l, entry(a), Granted)
-		waits(t, l, b)
-		put := looking(site, "data", []string{n.Lock}, nil, readBool)
-		put.r.Script = wire.NewScript("data", "return redis.call('hset', KEYS[1], 'product:12', '3')", false)
-		want(t, Request[bool](put), true)
-		released(t, l.ReleaseTo(a, to(b)), Done, false)
-	})
-}
-
 // Nobody adopts data, nor a hold that has data beside it.
 func TestNobodyAdoptsData(t *testing.T) {
 	t.Parallel()

@@ -63,9 +63,6 @@ func about(l Protocol, id string) []*wire.Request {
 		under.Outer = "nobody:1"
 		requests = append(requests, of(l.Enter(&under)))
 	}
-	if l := SuccessionOf(l); l != nil {
-		requests = append(requests, of(l.ReleaseTo(id, to("nobody:1"))))
-	}
 	if s := StandByOf(l); s != nil {
 		stands := waits
 		stands.StandBy = true

@@ -31,22 +31,12 @@ func (l *Fair) term() int64 { return l.site.WaiterLease.Milliseconds() }
 func (l *Fair) Enter(e *Acquire) Request[Entered] {
 	return entering(l.site, "fair/enter",
 		l.line.and(l.names.Tombstone(e.ID), l.site.clock(l.names)),
-		[]any{e.ID, e.Lease.Milliseconds(), l.term(), flag(e.Wait), l.channels, l.site.how()}, readRanked).draw(l.names)
+		[]any{e.ID, e.Lease.Milliseconds(), l.term(), flag(e.Wait), l.channels, l.site.how()}, readEntered).draw(l.names)
 }
 
 // Release implements Protocol.
 func (l *Fair) Release(id string, n int) Task {
 	return l.site.releasing("fair/release", n, l.line, []any{id, n, l.term(), l.channels, l.site.how()})
-}
-
-// Passes implements Succession: see Queued.
-func (l *Fair) Passes() bool { return l.site.grantsAtOnce() }
-
-// ReleaseTo implements Succession.
-func (l *Fair) ReleaseTo(id string, to Successor) Request[Released] {
-	return l.site.releasingTo("fair/release_to",
-		l.line.and(l.site.clock(l.names), l.names.Tombstone(to.ID)),
-		[]any{id, to.ID, to.Lease.Milliseconds(), l.term(), l.channels, l.site.how()}).draw(l.names)
 }
 
 // Abandon implements Protocol.

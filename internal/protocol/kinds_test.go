@@ -9,15 +9,15 @@ import (
 // inherited unnoticed.
 var abilities = map[string]string{
 	"lock":        "reentrant adoptable revocable handed-over standBy polled",
-	"fair":        "reentrant adoptable revocable succession queue",
+	"fair":        "reentrant adoptable revocable queue",
 	"fenced":      "reentrant adoptable revocable standBy polled",
 	"spin":        "reentrant adoptable revocable paced",
 	"write":       "reentrant adoptable revocable queue",
 	"read":        "reentrant adoptable revocable queue guarded",
-	"fairwrite":   "reentrant adoptable revocable succession queue",
-	"fairread":    "reentrant adoptable revocable succession queue",
-	"priority":    "reentrant adoptable revocable succession queue",
-	"election":    "reentrant adoptable revocable succession queue",
+	"fairwrite":   "reentrant adoptable revocable queue",
+	"fairread":    "reentrant adoptable revocable queue",
+	"priority":    "reentrant adoptable revocable queue",
+	"election":    "reentrant adoptable revocable queue",
 	"once":        "polled",
 	"tick":        "polled",
 	"places":      "queue",
@@ -40,8 +40,6 @@ func abilitiesOf(p Protocol) string {
 	can(is, "revocable")
 	_, is = p.(HandedOver)
 	can(is, "handed-over")
-	_, is = p.(Succession)
-	can(is, "succession")
 	_, is = p.(StandBy)
 	can(is, "standBy")
 	_, is = p.(Queue)

@@ -39,12 +39,6 @@ func TestRepliesOfRequestsWithOneEffect(t *testing.T) {
 		for ends, end := range map[string]func(l Protocol) *wire.Request{
 			"release": func(l Protocol) *wire.Request { return of(l.Release(id, 0)) },
 			"abandon": func(l Protocol) *wire.Request { return of(l.Abandon(id, true)) },
-			"release to": func(l Protocol) *wire.Request {
-				if s := SuccessionOf(l); s != nil {
-					return of(s.ReleaseTo(id, to(uuid+":2")))
-				}
-				return &wire.Request{}
-			},
 			"release next": func(l Protocol) *wire.Request {
 				if s := StandByOf(l); s != nil {
 					return of(s.ReleaseNext(id, 1, 1))

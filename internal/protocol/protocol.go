@@ -94,12 +94,6 @@ type Acquire struct {
 	Round   int64  // of a read-write lock, in which it was first refused; or NoRound
 }
 
-// Successor is a waiter of the client that may hold the lock next.
-type Successor struct {
-	ID    string
-	Lease time.Duration
-}
-
 // NoRound is the round of an acquire that was not refused yet.
 const NoRound = math.MaxInt64
 
@@ -152,14 +146,11 @@ type Keeper struct {
 	Split bool
 }
 
-// Queueing is where a waiter stands.
+// Queueing is where a waiter of a read-write lock stands.
 type Queueing struct {
 	// Round is the round in which the acquire was refused, if HasRound.
 	Round    int64
 	HasRound bool
-	// Rank orders the waiters of a client as Redis does, the lowest first; 0: as before, or
-	// not known.
-	Rank int64
 }
 
 // Handed is about holds that are given to who waits.
@@ -190,12 +181,6 @@ const (
 	TakenOver               // there is no such hold, and others hold the lock
 	Overwritten             // there is no such hold: other data is at the key that had it
 )
-
-// Released is the outcome of a ReleaseTo.
-type Released struct {
-	Kept
-	Token int64 // of the successor, which holds the lock; 0: it does not
-}
 
 // Grant is a message that a release has made a waiter the holder.
 type Grant struct {

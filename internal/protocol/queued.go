@@ -27,8 +27,6 @@ type Queued struct {
 	news     string // channel on which a change of the exclusive hold is announced; empty: none
 	// worth is the worth of one step of priority, in µs of waiting.
 	worth int64
-	// passes: a hold can be released to a waiter; see ReleaseTo.
-	passes bool
 }
 
 // The names in Redis of the types with such a queue, and of the modes of their holds.
@@ -49,7 +47,6 @@ const neverAges = 6e14
 // time it has waited for aging; 0: it gains none.
 func NewPriority(site *Site, names *Names, aging time.Duration) *Queued {
 	q := newQueued(site, names, "priority", priorityLock, fairReadWriteLock, exclusive)
-	q.passes = true
 	q.worth = neverAges
 	if aging > 0 {
 		q.worth = aging.Microseconds()
@@ -64,9 +61,7 @@ func NewFairReadSide(site *Site, names *Names) *Queued {
 
 // NewFairWriteSide returns the protocol of the exclusive side of a FairReadWriteLock.
 func NewFairWriteSide(site *Site, names *Names) *Queued {
-	q := newQueued(site, names, "fairwrite", fairReadWriteLock, priorityLock, exclusive)
-	q.passes = true
-	return q
+	return newQueued(site, names, "fairwrite", fairReadWriteLock, priorityLock, exclusive)
 }
 
 func newQueued(site *Site, names *Names, kind, what, other, mode string) *Queued {
@@ -113,7 +108,7 @@ func (q *Queued) Enter(e *Acquire) Request[Entered] {
 	}
 	keys := append(make([]string, 0, len(q.state)+5), q.state...) // one more for the quarantine
 	keys = append(keys, q.tombstone(e.ID), q.site.clock(q.names))
-	return entering(q.site, "queue/enter", append(keys, q.rivals...), args, readRanked).draw(q.names)
+	return entering(q.site, "queue/enter", append(keys, q.rivals...), args, readEntered).draw(q.names)
 }
 
 // announcing returns the arguments of a script that may wake waiters: those that are given,
@@ -135,17 +130,6 @@ func (q *Queued) Reenter(id string, lease time.Duration, n int, confirm bool) Re
 func (q *Queued) Release(id string, n int) Task {
 	return q.site.releasing("queue/release", n, q.state,
 		q.announcing(id, n, q.mode, q.term()))
-}
-
-// Passes implements Succession. The servers of a client with a quarantine, or whose replicas
-// confirm a grant, decide about each.
-func (q *Queued) Passes() bool { return q.passes && q.site.grantsAtOnce() }
-
-// ReleaseTo implements Succession.
-func (q *Queued) ReleaseTo(id string, to Successor) Request[Released] {
-	return q.site.releasingTo("queue/release_to",
-		append(q.state.and(q.site.clock(q.names), q.tombstone(to.ID)), q.rivals...),
-		q.announcing(id, to.ID, to.Lease.Milliseconds(), q.term())).draw(q.names)
 }
 
 // Abandon implements Protocol.

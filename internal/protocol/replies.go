@@ -70,14 +70,6 @@ func readEntered(a wire.Answer) (Entered, error) {
 	return Entered{}, wire.ErrReply(a.Val)
 }
 
-// readRanked reads the reply of an enter script that tells a waiter its rank, where others
-// tell the round.
-func readRanked(a wire.Answer) (Entered, error) {
-	e, err := readEntered(a)
-	e.Rank, e.Round, e.HasRound = e.Round, 0, false
-	return e, err
-}
-
 // readStood reads the reply of lock/stand_by.
 func readStood(a wire.Answer) (Entered, error) {
 	list, _ := a.Val.([]any)
@@ -119,18 +111,6 @@ func kept(n int64) Kept {
 		return TakenOver
 	}
 	return Removed
-}
-
-// readReleased reads the reply of a script that releases a hold to the next: a token if
-// that holds the lock, with a minus sign if the hold that was to end is not there; or else what
-// readKept reads.
-func readReleased(a wire.Answer) (Released, error) {
-	n, err := a.Int()
-	r := Released{Kept: kept(max(n, -1))}
-	if n > 1 || n < -1 {
-		r.Token = max(n, -n)
-	}
-	return r, err
 }
 
 // readAllKept reads the reply about n holds: one for each, or a 1 for all.

@@ -12,12 +12,10 @@ import (
 func TestNoReplyPanics(t *testing.T) {
 	reads := map[string]func(a wire.Answer){
 		"entered":      func(a wire.Answer) { _, _ = readEntered(a) },
-		"ranked":       func(a wire.Answer) { _, _ = readRanked(a) },
 		"stood":        func(a wire.Answer) { _, _ = readStood(a) },
 		"kept":         func(a wire.Answer) { _, _ = readKept(a) },
 		"all kept":     func(a wire.Answer) { _, _ = readAllKept(2)(a) },
 		"bool":         func(a wire.Answer) { _, _ = readBool(a) },
-		"released":     func(a wire.Answer) { _, _ = readReleased(a) },
 		"probed":       func(a wire.Answer) { _, _ = readProbed(a) },
 		"led":          func(a wire.Answer) { _, _ = readLed(a) },
 		"state":        func(a wire.Answer) { _, _ = readState(a) },
@@ -46,24 +44,4 @@ func TestNoReplyPanics(t *testing.T) {
 			read(a)
 		}
 	})
-}
-
-func TestReplyOfAReleaseThatGrants(t *testing.T) {
-	for _, c := range []struct {
-		val  any
-		want *Released // nil: an error
-	}{
-		{int64(1), &Released{Kept: Done}},
-		{int64(7), &Released{Kept: Done, Token: 7}},
-		{int64(-7), &Released{Kept: TakenOver, Token: 7}},
-		{int64(0), &Released{Kept: Removed}},
-		{[]any{int64(5)}, nil},
-		{"OK", nil},
-		{nil, nil},
-	} {
-		got, err := readReleased(wire.Answer{Val: c.val})
-		if (c.want == nil) != (err != nil) || c.want != nil && got != *c.want {
-			t.Errorf("%v: %+v, %v", c.val, got, err)
-		}
-	}
 }

@@ -117,20 +117,6 @@ func (s *Site) releasing(script string, n int, keys []string, args []any) *task 
 	return t
 }
 
-// releasingTo makes a request that ends a hold and may begin the next.
-func (s *Site) releasingTo(script string, keys []string, args []any) *asked[Released] {
-	q := looking(s, script, keys, args, readReleased)
-	q.r.OneEffect = true
-	q.read = func(a wire.Answer) (Released, error) {
-		r, err := readReleased(a)
-		if err != nil && overwritten(&q.r, err) {
-			return Released{Kept: Overwritten}, nil
-		}
-		return r, err
-	}
-	return q
-}
-
 // acks reports whether replicas have to confirm each lease.
 func (s *Site) acks() bool {
 	n, _ := s.Wire.Acks()

@@ -48,8 +48,8 @@ func handOvers(w *World, j *judge, s scenario) {
 		if round == 3 {
 			o.next = beside
 		}
-		if round >= 2 && s.kind.passes {
-			o.from = to // whose release names the first waiter
+		if round >= 2 && s.kind.neighbors {
+			o.from = to // its release wakes a waiter of its own client
 		}
 		o.play()
 	}

@@ -42,12 +42,12 @@ var kinds = []kind{
 	{
 		name:  "fair",
 		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewFairLock(name) }),
-		holds: plainHolds, queuedInRedis: true, passes: true,
+		holds: plainHolds, queuedInRedis: true, neighbors: true,
 	},
 	{
 		name:  "fair, crowded",
 		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewFairLock(name) }),
-		holds: plainHolds, queuedInRedis: true, passes: true, crowded: true,
+		holds: plainHolds, queuedInRedis: true, neighbors: true, crowded: true,
 	},
 	{
 		name: "read-write",
@@ -84,17 +84,17 @@ var kinds = []kind{
 	{
 		name:  "fair writers",
 		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewFairReadWriteLock(name).Writer }),
-		holds: queuedHolds("fairrw"), queuedInRedis: true, passes: true,
+		holds: queuedHolds("fairrw"), queuedInRedis: true, neighbors: true,
 	},
 	{
 		name:  "fair writers, crowded",
 		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewFairReadWriteLock(name).Writer }),
-		holds: queuedHolds("fairrw"), queuedInRedis: true, passes: true, crowded: true,
+		holds: queuedHolds("fairrw"), queuedInRedis: true, neighbors: true, crowded: true,
 	},
 	{
 		name:  "priority",
 		open:  alone(func(c *rlock.Client, name string) rlock.Locker { return c.NewPriorityLock(name) }),
-		holds: queuedHolds("priority"), queuedInRedis: true, passes: true,
+		holds: queuedHolds("priority"), queuedInRedis: true, neighbors: true,
 	},
 	{
 		name: "election",

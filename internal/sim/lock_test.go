@@ -57,7 +57,8 @@ type kind struct {
 	called func(id string) string
 	// proclaim has a holder tell something, for the n-th time.
 	proclaim func(l rlock.Locker, lease *rlock.Lease, n int) error
-	passes   bool // a release grants the lock to the next waiter of the client
+	// neighbors: more workers, so that a waiter of the client that releases is often next in the queue in Redis.
+	neighbors bool
 
 	several // servers
 }
@@ -75,7 +76,7 @@ func (k kind) workers() int {
 	if k.combined || k.crowded {
 		return 9
 	}
-	if k.passes { // more often two of a client wait for each other
+	if k.neighbors {
 		return 3
 	}
 	return 2

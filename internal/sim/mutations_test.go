@@ -126,20 +126,16 @@ var mutations = []struct {
 		script: "queue/enter", old: "redis.call('exists', tombstone) == 1", instead: "false",
 	},
 	{
-		name: "a late release grants again", want: "and so does", within: 90, in: "late", kind: "priority",
-		script: "queue/release_to", old: "redis.call('hget', holders, 'exclusive') == id", instead: "true",
+		name: "a late release in a queue ends the next hold", want: "lost before the deadline", within: 20, in: "late", kind: "priority",
+		script: "queue/release", old: "not held(mode, id)", instead: "not live('exclusive')",
 	},
 	{
-		name: "a release grants to one who is not next", want: "", within: 20, in: "calm", kind: "priority",
-		script: "queue/release_to", old: "local isNext = line[1] == waiter", instead: "local isNext = true",
+		name: "a late release of a fair lock ends the next hold", want: "lost before the deadline", within: 20, in: "late", kind: "fair",
+		script: "fair/release", old: "redis.call('hdel', lock, id) == 1", instead: "redis.call('del', lock) == 1",
 	},
 	{
-		name: "a late release grants a fair lock again", want: "and so does", within: 20, in: "late", kind: "fair",
-		script: "fair/release_to", old: "local holds = redis.call('hdel', lock, id) == 1", instead: "redis.call('del', lock)\nlocal holds = true",
-	},
-	{
-		name: "a release grants a fair lock to one who is not next", want: "", within: 20, in: "calm", kind: "fair",
-		script: "fair/release_to", old: "holds and redis.call('lindex', queue, '0') == waiter", instead: "holds",
+		name: "a fair lock is for one who is not first in line", want: "", within: 20, in: "calm", kind: "fair",
+		script: "fair/enter", old: "if free and (not head or head == id) then", instead: "if free then",
 	},
 	{
 		name: "a waiter in line is not known to be there", want: "", within: 20, kind: "fair",
@@ -254,6 +250,14 @@ var mutations = []struct {
 	{
 		name: "one who gives up a grant tells nobody", want: "the lock was free", within: 60, in: "calm",
 		script: "lock/abandon", old: "announce(how, channel, '0')", instead: "",
+	},
+	{
+		name: "a release of a fair lock wakes nobody", want: "the lock was free", within: 2, in: "calm", kind: "fair",
+		script: "fair/release", old: "tell('', term, channels, how, freed and -2)", instead: "",
+	},
+	{
+		name: "a release in a queue wakes nobody", want: "the lock was free", within: 2, in: "calm", kind: "priority",
+		script: "queue/release", old: "wake(channels, how, ARGV[7])", instead: "",
 	},
 	{
 		name: "one who leaves the line tells nobody", want: "the lock was free", within: 20, in: "calm", kind: "fair",

@@ -8,16 +8,13 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// Grant is a hold that Redis has granted to a waiter in the script that released the hold before.
+// Grant is a hold that Redis has granted to a waiter that stands by, in the script that released the hold before.
 type Grant struct {
-	Sent       clock.Instant // the lease counts from then: the release was sent, or the last look of the waiter
-	Token      int64
-	LateCopies bool // a copy of the release may still arrive
-
-	// If another client has released the lock:
-	look     int   // the number of the waiter's last look before that
+	Sent     clock.Instant // when the last look of the waiter before the release was sent: the lease counts from then
+	Token    int64
 	Reserved int64 // how many tokens were drawn for hand-overs
 	InRow    int   // how many releases in a row have granted the lock
+	look     int   // the number of that last look
 }
 
 // ErrTooLate is why a hold that a waiter was given is of no use.

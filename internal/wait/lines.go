@@ -2,9 +2,9 @@
 // head asks Redis: it looks at the lock. The package knows no holds and no scripts: an [Asker] sends the request, and a
 // hold that a waiter is given while it sleeps is opaque.
 //
-// await.go is one call that waits; lines.go the lines; handover.go and queue.go how a waiter is given a hold, by its
-// client or by a release of another, and why that is safe; permits.go how several waiters enter together; glance.go how
-// one command looks at the locks of many heads.
+// await.go is one call that waits; lines.go the lines; handover.go how a waiter is given a hold, by its client or by a
+// release of another, and why that is safe; permits.go how several waiters enter together; glance.go how one command
+// looks at the locks of many heads.
 package wait
 
 import (
@@ -23,8 +23,8 @@ import (
 // of processes, not of goroutines. Each side of a read-write lock has a line. Where
 // Redis keeps the order of waiters, each waiter has a line of its own.
 //
-// A hold can be handed over to the head: see Give. A release can grant it one: see handover.go and queue.go. S is a
-// snapshot of the lock: what the last look of the head has found, for those behind it. Its zero value is none.
+// A hold can be handed over to the head: see Give. A release can grant it one: see handover.go. S is a snapshot of the
+// lock: what the last look of the head has found, for those behind it. Its zero value is none.
 type Lines[S comparable] struct {
 	cfg    Config[S]
 	mu     sync.Mutex // guards the rest and the lines
@@ -33,7 +33,6 @@ type Lines[S comparable] struct {
 	kept   list.List   // of *line: lines without waiters, the oldest first
 	expiry *time.Timer // runs while lines are kept
 	closed bool        // no line is kept any more
-	queues map[protocol.LockID]*queue[S]
 
 	rested   bool         // the goroutine of glances runs
 	relieved []*Waiter[S] // the heads for which glances look, and some that have left or look by themselves
@@ -113,9 +112,8 @@ type Waiter[S comparable] struct {
 	number  int64  // its serial number in the line
 	pending update // what it reads when it wakes
 	demand  demand
-	takes   bool // it sleeps, and a hold may be handed over to it; it leaves its line then
-	given   any  // the hold that it was given while it slept: that of Give, or a *Grant
-	queueEntry
+	takes   bool    // it sleeps, and a hold may be handed over to it; it leaves its line then
+	given   any     // the hold that it was given while it slept: that of Give, or a *Grant
 	standBy StandBy // see handover.go
 	glance  watched
 }
@@ -277,9 +275,6 @@ func (q *Lines[S]) leave(w *Waiter[S], got *Left[S]) {
 func (q *Lines[S]) takeOutLocked(w *Waiter[S], got bool) (ends []func()) {
 	w.line.waiters.Remove(w.place)
 	w.place = nil
-	if w.rank != 0 {
-		q.dequeueLocked(w, got)
-	}
 	if w.line.waiters.Len() == 0 {
 		w.line.allowWakeLocked()
 		ends = q.emptyLocked(w.line, got)
@@ -432,18 +427,10 @@ func (q *Lines[S]) subscribe(w *Waiter[S], open func(notify func()) (end func())
 
 // notifier returns the function that is called when the subscription of a line is confirmed, and for each message.
 func (q *Lines[S]) notifier(l *line[S]) (notify func()) {
-	first := true
 	return func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		w, all := l.head(), q.queues[l.key.Lock]
-		if confirms := first; confirms && w != nil && w.rank != 0 && (*all)[0] != w {
-			q.serial++
-			w.subscribed = q.serial
-		} else {
-			q.newsLocked(l)
-		}
-		first = false
+		q.newsLocked(l)
 	}
 }
 

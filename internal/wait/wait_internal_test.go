@@ -460,111 +460,36 @@ func TestOneLookServesAllWhoWaitedBeforeIt(t *testing.T) {
 	})
 }
 
-// enqueue gives a waiter a place in a queue in Redis, with a rank. notify confirms its subscription,
-// and then brings messages.
-func (q *lineTest) enqueue(id string, rank int64) (w *Waiter[string], notify func()) {
-	key := keyOf("a")
-	key.ID = id
-	w = q.enter(key, 0)
-	q.SetQueueEntry(w, rank, protocol.Successor{ID: id})
-	w.drainWake()
-	return w, q.notify
-}
-
-// releases has a release of the lock grant it to the first in Redis. meanwhile is called before it is answered.
-func (q *lineTest) releases(meanwhile func()) {
-	q.Offer(protocol.LockID{Name: "a"}, func(protocol.Successor) (clock.Instant, protocol.Result[protocol.Released]) {
-		meanwhile()
-		return 0, protocol.Result[protocol.Released]{Outcome: protocol.Released{Token: 5}}
-	})
-}
-
-func TestWaiterBehindAnotherOfItsClientLooksIfItMayHaveMissedSomething(t *testing.T) {
-	type two struct {
-		*lineTest
-		first, second *Waiter[string]
-		confirm       func() // the subscription of the second
-	}
-	for name, test := range map[string]struct {
-		play func(q *two)
-		look bool
-	}{
-		"confirmed": {func(q *two) { q.confirm() }, false},
-		"a message": {func(q *two) { q.confirm(); q.confirm() }, true},
-		"the first has left": {func(q *two) {
-			q.confirm()
-			q.leave(q.first, nil)
-		}, true},
-		"the first has left, and then it is confirmed": {func(q *two) {
-			q.leave(q.first, gotIt)
-			q.confirm()
-		}, true},
-		"a release grants the first its hold": {func(q *two) {
-			q.confirm()
-			q.releases(func() {})
-			q.leave(q.first, gotIt)
-		}, false},
-		"a release grants it, and it is canceled": {func(q *two) {
-			q.confirm()
-			q.releases(func() {})
-			q.leave(q.first, nil)
-		}, true},
-		"a release is under way when it is confirmed": {func(q *two) {
-			q.releases(q.confirm)
-			q.leave(q.first, gotIt)
-		}, true},
-		"the first looks and gets it": {func(q *two) {
-			q.confirm()
-			q.leave(q.first, gotIt)
-		}, true},
-		"the first has lost its place, and is behind the second": {func(q *two) {
-			q.confirm()
-			q.SetQueueEntry(q.first, 9, protocol.Successor{})
-		}, true},
-		"a third comes, and leaves": {func(q *two) {
-			q.confirm()
-			third, _ := q.enqueue("c:3", 3)
-			q.leave(third, nil)
-		}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			q := &two{lineTest: newTest()}
-			defer q.Close()
-			q.first, _ = q.enqueue("c:1", 1)
-			q.second, q.confirm = q.enqueue("c:2", 2)
-			test.play(q)
-			if look := poked(q.second); look != test.look {
-				t.Errorf("it looks: %v", look)
-			}
-		})
-	}
-}
-
-func TestSuccessorIsTheFirstInRedis(t *testing.T) {
+// Where Redis keeps the order, each waiter has a line of its own. A message may have come before its subscription, so it
+// looks when that is confirmed, whoever else of its client waits; and a message wakes only the waiter that it is for.
+func TestEachWaiterInAQueueLooksWhenItIsSubscribed(t *testing.T) {
 	q := newTest()
 	defer q.Close()
-	lock := protocol.LockID{Name: "a"}
-	want := func(id string) {
-		t.Helper()
-		if w, as, _ := q.firstInQueue(lock); (w == nil) != (id == "") || as.ID != id {
-			t.Errorf("%q, want %q", as.ID, id)
-		}
+	join := func(id string) (w *Waiter[string], notify func()) {
+		key := keyOf("a")
+		key.ID = id
+		w = q.enter(key, 0)
+		w.drainWake()
+		return w, q.notify
 	}
-	want("")
-	b, _ := q.enqueue("c:2", 20)
-	a, _ := q.enqueue("c:1", 10)
-	c, _ := q.enqueue("c:3", 30)
-	want("c:1")
-	q.SetQueueEntry(a, 40, protocol.Successor{ID: "c:1"})
-	want("c:2")
-	q.leave(b, nil)
-	want("c:3")
-	q.leave(c, gotIt)
-	want("c:1")
-	q.leave(a, nil)
-	want("")
-	if len(q.queues) > 0 {
-		t.Error("an empty queue remains")
+	first, confirmFirst := join("c:1")
+	second, confirmSecond := join("c:2")
+	for _, step := range []struct {
+		what          string
+		do            func()
+		first, second bool // who looks
+	}{
+		{"the second is subscribed", confirmSecond, false, true},
+		{"the first is subscribed", confirmFirst, true, false},
+		{"a message to the second", confirmSecond, false, true},
+		{"the first leaves with the lock", func() { q.leave(first, gotIt) }, false, false},
+		{"a release of its client", func() { q.Wake(keyOf("a").Lock) }, false, false},
+		{"a message to the second again", confirmSecond, false, true},
+	} {
+		step.do()
+		if one, two := poked(first), poked(second); one != step.first || two != step.second {
+			t.Errorf("%s: the first looks: %v, the second: %v", step.what, one, two)
+		}
 	}
 }
 

@@ -13,9 +13,7 @@
 -- Reply    {1, token}  held
 --          {0, rest, holder, others}  not now; see shared/hash.lua. Of a held lock, rest
 --                      is the PTTL (-1: no TTL, or others come first); of a free one,
---                      the ms until the head of the line may be removed. Fifth: the
---                      rank of one who has just joined the line, drawn from the fencing
---                      clock: those who join later have higher ones
+--                      the ms until the head of the line may be removed
 --          {-1, 0}     this hold was abandoned: a late copy, nothing done
 --          {-3, ms}    see shared/quarantine.lua
 -- Caller   Lock, TryLock
@@ -25,8 +23,7 @@
 --          may be under way.
 -- Memory   At its limit Redis refuses the ZADD or SET with which a newcomer begins, and so
 --          the whole script, unless dead waiters were removed before. A waiter that is in
---          line, or was made the holder by a release, begins with an HDEL, and is never
---          refused.
+--          line, or is the holder already, begins with an HDEL, and is never refused.
 
 -- include quarantine when served
 -- include token
@@ -56,7 +53,7 @@ if wait and #holders == 2 and holders[1] ~= id and isHold(holders[1]) and holder
     if redis.pcall('zadd', deadlines, 'nx', string.format('%.0f', deadline), id) == 1 then
       redis.call('rpush', queue, id)
       signs = n
-      reply = {0, -1, holders[1], 0, (drawToken(tokens, clock, digits))}
+      reply = {0, -1, holders[1], 0}
       new = sign(alive, notes, now, term, id)
       if not new and redis.call('pttl', queue) >= deadline - now + DAY / 2 then
         return reply
@@ -76,7 +73,7 @@ if #holders > 2 then
   holders = some(lock)
 end
 if has(lock, holders, id) then
-  redis.call('hdel', lock, '') -- a release has just made this waiter the holder
+  redis.call('hdel', lock, '') -- lets the SET of the token pass at the memory limit
   local token = drawToken(tokens, clock)
   lengthen(lock, lease)
   return {1, token}
@@ -122,7 +119,6 @@ if free and (not head or head == id) then
   return told({1, token})
 end
 
-local rank
 if wait then
   if not ours or silent then
     theirs = without(total()) -- sweep may have removed some
@@ -151,7 +147,6 @@ if wait then
   if not queued then
     settled = redis.call('rpush', queue, id) > 1
     head = head or id
-    rank = drawToken(tokens, clock, digits)
   end
   new = sign(alive, notes, now, term, id)
   outlast(settled and theirs == 0 and not new and not apart and deadline)
@@ -160,9 +155,8 @@ tell(id, term, channels, how, ttl)
 
 if not free then
   others[2] = wait and head ~= id and -1 or ttl
-  others[5] = rank
   return told(others)
 end
 local heard = headsSign()
 local ends = heard and lives(heard) or redis.call('zscore', deadlines, head)
-return told({0, math.min(math.max(math.ceil(ends - now), 1), YEAR), '', 0, rank})
+return told({0, math.min(math.max(math.ceil(ends - now), 1), YEAR), '', 0})

@@ -18,8 +18,7 @@
 -- ARGV[11]  what its leader proclaims; absent for a lock
 -- Reply    {1, token}  held; the token is 0 for a shared hold
 --          {0, rest, holder, others}  not now: look again within rest ms. One of the
---                      holders or '', and how many more there are. Fifth: the rank, of
---                      one who waits
+--                      holders or '', and how many more there are
 --          {-1, 0}     this hold was abandoned: a late copy, nothing done
 --          {-2, 0|1}   the owner's exclusive hold is gone (1: others hold the lock)
 --          {-3, ms}    see shared/quarantine.lua
@@ -30,7 +29,7 @@
 --          leaves if it knows of a copy that may be under way.
 -- Memory   At its memory limit Redis refuses the first write of a grant and of a new place
 --          in the queue, and so the whole script. A waiter in the queue stays alive all
---          the same, and one that a release has made the holder finds its hold.
+--          the same, and one that is the holder already finds its hold.
 --
 -- The rank is the time of arrival, drawn from the fencing clock so that no two are equal,
 -- less the worth of the priority. So the order by "priority plus time waited" does not
@@ -70,15 +69,11 @@ local function joined(soonest)
     return nil
   end
   -- Who has no sign of life has no place, unless an eviction has taken the sign away.
-  local rank = came == 0 and redis.call('zscore', queue, id)
-  if not rank then
-    rank = drawToken(tokens, clock, digits) - worth
-    if redis.call('zadd', queue, 'nx', whole(rank), id) == 0 then
-      rank = redis.call('zscore', queue, id)
-    end
+  if came == 1 or not redis.call('zscore', queue, id) then
+    redis.call('zadd', queue, 'nx', whole(drawToken(tokens, clock, digits) - worth), id)
   end
   local new = noted(notes, term) or signs == 0
-  return {0, soonest[2] - now, leader, 0, tonumber(rank)}, new or not outlasts(redis.call('pttl', queue), term), new
+  return {0, soonest[2] - now, leader, 0}, new or not outlasts(redis.call('pttl', queue), term), new
 end
 
 local soonest = redis.call('zrange', ends, '0', '1', 'withscores')
@@ -135,7 +130,7 @@ end
 
 local function enter(mine, leader)
   if mine then
-    redis.call('hdel', holders, '') -- lets the ZADD pass: a release may have just made it the holder
+    redis.call('hdel', holders, '') -- lets the ZADD pass at the memory limit
     prolong(hold, lease)
     return {1, mode == 'exclusive' and tonumber(redis.call('hget', holders, 'token')) or 0}
   end
@@ -163,9 +158,7 @@ local function enter(mine, leader)
     end
     redis.call('zadd', queue, whole(rank), id) -- first() removes a waiter without a sign of life
     outlast(queue, sign(alive, notes, now, term, id), term)
-    local answer = refused(blocked - now, last, leader)
-    answer[5] = rank
-    return answer
+    return refused(blocked - now, last, leader)
   end
 
   local token = 0

@@ -81,8 +81,7 @@ func releases() (all []released) {
 // loseRelease loses the first copy of the next release.
 func loseRelease(t *testing.T, rdb redis.UniversalClient, proxy *faultproxy.Proxy, action faultproxy.Action) (lost func() bool) {
 	scripts := []string{
-		"lock/release", "lock/release_all", "lock/release_next", "fair/release", "fair/release_to", "queue/release",
-		"queue/release_to", "rw/read_release", "rw/write_release", "permits/release", "fairpermits/release",
+		"lock/release", "lock/release_all", "lock/release_next", "fair/release", "queue/release", "rw/read_release", "rw/write_release", "permits/release", "fairpermits/release",
 	}
 	locktest.LoadScripts(t, rdb, scripts...)
 	var shas []string

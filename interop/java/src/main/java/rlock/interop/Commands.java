@@ -3,6 +3,7 @@ package rlock.interop;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -58,6 +59,7 @@ final class Commands {
                 Map.entry("subscribe", this::subscribe),
                 Map.entry("heard", this::heard),
                 Map.entry("sections", this::sections),
+                Map.entry("race", this::race),
                 Map.entry("semaphore", this::semaphore),
                 Map.entry("latch", this::latch));
     }
@@ -234,6 +236,23 @@ final class Commands {
             lock.unlock();
         }
         return new String[] {Long.toString(writes)};
+    }
+
+    /** race TYPE NAME UNTIL takes and releases a lock until that time of day; gives each wait, in microseconds. */
+    private String[] race(String[] args) throws InterruptedException {
+        RLock lock = find(args[0], args[1]);
+        List<String> waits = new ArrayList<>();
+        for (long until = Long.parseLong(args[2]); Long.parseLong(now()) < until;) {
+            long begin = System.nanoTime();
+            lock.lockInterruptibly();
+            long got = System.nanoTime();
+            boolean inTime = Long.parseLong(now()) < until;
+            lock.unlock();
+            if (inTime) {
+                waits.add(Long.toString((got - begin) / 1000));
+            }
+        }
+        return waits.toArray(String[]::new);
     }
 
     /**
