@@ -35,7 +35,7 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	if l.none() {
 		return "", errNoLease
 	}
-	h, _ := l.of.(*hold)
+	h := l.hold
 	if h == nil || !h.core.proto.Kind().Adoptable {
 		return "", l.error(invalid("holds of this type of lock cannot be adopted"))
 	}
@@ -60,7 +60,7 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	h.unlock()
 	rest = max(rest, h.core.c.cfg.watchdogLease+protocol.TombstoneTTL) // a renewal may be under way
 	proto := h.core.proto.(protocol.Adoptable)
-	err = l.endBy(ctx, finish{task: func(id string, _ bool) protocol.Task {
+	err = l.end(ctx, &finish{task: func(id string, _ bool) protocol.Task {
 		return protocol.Detach(proto, id, of.Secret, h.token, rest)
 	}})
 	switch {

@@ -55,7 +55,7 @@ func (e *Election) tell(lease *Lease) {
 	if !tells[LeadershipObserver](events) {
 		return
 	}
-	h := lease.of.(*hold)
+	h := lease.hold
 	ctx, begins := h.observed.ctx, LeadershipEvent{Event: h.event(lease.entry), Leads: true}
 	events.Surely(func() { events.leadership(ctx, begins) })
 	lease.onEnd(func(cause error) {
@@ -79,12 +79,12 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 	if err := coreOf(e).check(ctx, checkValue(value)); err != nil {
 		return err
 	}
-	if lease.none() {
-		return coreOf(e).error(ErrNotHeld)
-	}
 	l := coreOf(e)
-	h, ok := lease.of.(*hold)
-	if !ok || h.core.c != l.c || h.core.id() != l.id() {
+	if lease.none() {
+		return l.error(ErrNotHeld)
+	}
+	h := lease.hold
+	if h == nil || h.core.c != l.c || h.core.id() != l.id() {
 		return l.error(invalid("the lease is not of this election"))
 	}
 	if !l.c.begin() {

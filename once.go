@@ -166,7 +166,7 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	if err == nil && len(result) > MaxResultLength {
 		err = coreOf(o).error(invalid("the result is %d bytes long, longer than %d", len(result), MaxResultLength))
 	}
-	l, h := coreOf(o), lease.of.(*hold)
+	l := coreOf(o)
 	if err != nil {
 		unlock := lease.Unlock
 		if ctx.Err() == nil && lease.Err() == nil { // else it may have failed because of that
@@ -178,9 +178,9 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 		return result, cut.result(err, unlock(ctx))
 	}
 	written := string(result) // perhaps later, when the caller uses the slice for something else
-	return result, lease.endBy(ctx, finish{
+	return result, lease.end(ctx, &finish{
 		task: func(id string, late bool) protocol.Task {
-			return l.proto.(*protocol.Once).Finish(id, h.token, written, late)
+			return l.proto.(*protocol.Once).Finish(id, lease.Token(), written, late)
 		},
 		// Half of it, lest the clock of the server be quicker.
 		traceTime: l.proto.(*protocol.Once).Keep() / 2,
@@ -190,7 +190,7 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 // fail is Unlock by a script that publishes, for waiters of other clients, why the function has failed.
 func (o *Once) fail(ctx context.Context, lease *Lease, err error) error {
 	text := failureText(err.Error())
-	return lease.endBy(ctx, finish{task: func(id string, late bool) protocol.Task {
+	return lease.end(ctx, &finish{task: func(id string, late bool) protocol.Task {
 		return coreOf(o).proto.(*protocol.Once).Fail(id, text, late)
 	}})
 }

@@ -229,7 +229,7 @@ func (h *hold) askNow() {
 	}
 }
 
-// extend implements holding.
+// extend is Lease.Extend.
 func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	if most := h.core.longestLease(); most > 0 && d > most {
 		return h.error(invalid("Extend(%v): longer than the longest lease of the lock, %v", d, most))

@@ -40,7 +40,7 @@ func (a *attempt) leavesWith(lease *Lease) *wait.Left[snapshot] {
 	if lease == nil {
 		return nil
 	}
-	h := lease.of.(*hold)
+	h := lease.hold
 	if protocol.Takes(a.core.proto) > 0 {
 		return &wait.Left[snapshot]{
 			Beside: true, Permits: a.last.permits, Until: a.last.until, Round: a.last.refused,
