@@ -442,7 +442,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	}
 	if failed := confirmed(&r, ErrNotAcquired); failed != nil {
 		// Redis may have counted this entry, unlike this process: the next operation corrects the count.
-		a.noteAnswer(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last, OfQuorum: r.OfQuorum}, a.opts.hasLease)
+		a.noteAnswer(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last}, a.opts.hasLease)
 		l.settle(&a.Snapshot, false)
 		refused := a.error(a.interrupted(caller, failed))
 		refused.HoldID = h.id()

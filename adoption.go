@@ -201,7 +201,7 @@ func (c *Client) withDetached(ctx context.Context, handle string, lease time.Dur
 	case errors.Is(r.Err, ErrUnconfirmed):
 		return l.error(r.Err)
 	case r.Err != nil:
-		return l.error(l.cutShort(ctx, r.Err, r.Last, r.OfQuorum, began))
+		return l.error(l.cutShort(ctx, r.Err, r.Last, began))
 	case r.Outcome != protocol.Done:
 		return l.error(because(ErrNotHeld, errHoldEnded))
 	}

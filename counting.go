@@ -40,7 +40,7 @@ func changeOnce[T any](ctx context.Context, l *core, argErr error, request func(
 	defer c.end()
 	began := c.env.Clock.Now()
 	if err := c.wire.Ready(ctx); err != nil {
-		return none, l.error(l.cutShort(ctx, err, nil, false, began))
+		return none, l.error(l.cutShort(ctx, err, nil, began))
 	}
 	p := c.pages.Take(c.id)
 	op := p.Next()
@@ -56,7 +56,7 @@ func changeOnce[T any](ctx context.Context, l *core, argErr error, request func(
 		}
 		return c.site.Seal(&l.names, op)
 	})
-	return none, l.error(refusedCount(l.cutShort(ctx, r.Err, r.Last, false, began)))
+	return none, l.error(refusedCount(l.cutShort(ctx, r.Err, r.Last, began)))
 }
 
 // onceTimeout is for how long copies of one operation may be sent: no copy may come when the

@@ -235,7 +235,7 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent clock.Instant, 
 	lease := &Lease{hold: h, since: sent, renewed: !a.hasLease}
 	h.addLocked(lease)
 	renewAt := h.renewAt
-	if a.hasLease || r.OfQuorum || cfg.acks == 0 { // else the replicas may not know
+	if a.hasLease || h.core.ofQuorum() || cfg.acks == 0 { // else the replicas may not know
 		h.confirmLocked(sent, a.lease)
 	} else if !renewAt.Before(h.deadline) {
 		h.renewAt = sent // the lease on the replicas ends before a renewal would be due

@@ -95,7 +95,7 @@ func (o *Once) mayRun(ctx context.Context, lease *Lease, outcome beforeOption) e
 	l := coreOf(o)
 	asked := l.c.env.Clock.Now()
 	if err, last := outcome(l.c.events.about(ctx, l)); err != nil {
-		return l.error(l.cutShort(ctx, err, last, false, asked))
+		return l.error(l.cutShort(ctx, err, last, asked))
 	}
 	return lease.Err()
 }

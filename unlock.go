@@ -151,7 +151,7 @@ func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 // released is the result of the release of the last lease, which frees the lock.
 func (d *unlocking) released(r *protocol.Result[protocol.Kept]) error {
 	h, c := d.h, d.h.core.c
-	d.yieldToOthers(r.Heard, r.OfQuorum || protocol.StandByOf(h.core.proto) != nil)
+	d.yieldToOthers(r.Heard, h.core.ofQuorum() || protocol.StandByOf(h.core.proto) != nil)
 	if protocol.Takes(h.core.proto) == 0 || r.Heard == 0 { // otherwise the message of the release wakes them
 		c.lines.Wake(h.core.id())
 	}

@@ -138,7 +138,7 @@ func (a *attempt) noteAnswer(r *protocol.Result[protocol.Entered], acked bool) {
 	if acked {
 		within = a.core.c.cfg.ackTimeout
 	}
-	a.Snapshot.noteAnswer(r, a.core.c.env.Clock.Now(), within)
+	a.Snapshot.noteAnswer(r, a.core.ofQuorum(), a.core.c.env.Clock.Now(), within)
 	a.Share()
 }
 

@@ -254,8 +254,6 @@ type Result[T any] struct {
 	Last error
 	// Heard is how many connections listened to what was published; see wire.Answer.
 	Heard int
-	// OfQuorum: several servers were asked, and some of them may have answered.
-	OfQuorum bool
 }
 
 // Task is a request that can also be sent without a waiting caller.
