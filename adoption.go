@@ -192,7 +192,7 @@ func (c *Client) withDetached(ctx context.Context, handle string, lease time.Dur
 	defer c.end()
 	about, began := c.events.about(ctx, l), c.env.Clock.Now()
 	found := d.find(about, lease)
-	r := protocol.Result[protocol.Kept]{Outcome: protocol.Removed, Err: found.Err, Last: found.Last}
+	r := protocol.Result[protocol.Kept]{Outcome: protocol.Removed, Err: found.Err}
 	if found.Err == nil && found.Outcome != "" {
 		r = do(about, d.proto, found.Outcome)
 		c.lines.Wake(l.id()) // it may be free
@@ -201,7 +201,7 @@ func (c *Client) withDetached(ctx context.Context, handle string, lease time.Dur
 	case errors.Is(r.Err, ErrUnconfirmed):
 		return l.error(r.Err)
 	case r.Err != nil:
-		return l.error(l.cutShort(ctx, r.Err, r.Last, began))
+		return l.error(l.cutShort(ctx, r.Err, began))
 	case r.Outcome != protocol.Done:
 		return l.error(because(ErrNotHeld, errHoldEnded))
 	}

@@ -231,7 +231,7 @@ func ask[T any](ctx context.Context, l *core, request func() protocol.Request[T]
 	began := l.c.env.Clock.Now()
 	r := request().Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
 	if r.Err != nil {
-		err := l.cutShort(ctx, r.Err, r.Last, began)
+		err := l.cutShort(ctx, r.Err, began)
 		return protocol.Result[T]{Unsure: r.Unsure}, l.error(err)
 	}
 	return r, nil
@@ -241,7 +241,7 @@ func ask[T any](ctx context.Context, l *core, request func() protocol.Request[T]
 func (l *core) ready(ctx context.Context) error {
 	began := l.c.env.Clock.Now()
 	if err := l.proto.Ready(ctx); err != nil {
-		return l.error(l.cutShort(ctx, err, nil, began))
+		return l.error(l.cutShort(ctx, err, began))
 	}
 	return nil
 }
@@ -272,12 +272,12 @@ func (l *core) settle(s *snapshot, answered bool) { s.settle(l.c.env.Clock.Now()
 
 // cutShort is the error of a request that has failed and is not repeated. If the end of ctx has cut it off, the error
 // also says whether Redis was silent since it began.
-func (l *core) cutShort(ctx context.Context, err, last error, began time.Time) error {
+func (l *core) cutShort(ctx context.Context, err error, began time.Time) error {
 	if ctx.Err() == nil || !wire.Ended(err) {
 		return err
 	}
 	s := snapshot{pendingSince: began}
-	s.noteFailure(err, last, l.ofQuorum(), 0)
+	s.noteFailure(err, l.ofQuorum(), 0)
 	l.settle(&s, false)
 	return s.why(endOf(ctx), nil, l.c.env.Clock.Now())
 }

@@ -96,14 +96,14 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 	}
 	began := l.c.env.Clock.Now()
 	if err := l.proto.Ready(ctx); err != nil {
-		return h.error(l.cutShort(ctx, err, nil, began))
+		return h.error(l.cutShort(ctx, err, began))
 	}
 	// The hold is of this client, and so are all numbers that are ever compared.
 	number := l.c.lastHold.Add(1)
 	r := l.proto.(*protocol.Election).Proclaim(h.id(), value, number).Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
 	switch {
 	case r.Err != nil:
-		return h.error(l.cutShort(ctx, r.Err, r.Last, began))
+		return h.error(l.cutShort(ctx, r.Err, began))
 	case r.Outcome != protocol.Done:
 		return h.error(h.isGone(r.Outcome))
 	}

@@ -142,5 +142,5 @@ func (d *unlocking) sendTo(ctx context.Context, limit time.Time) protocol.Result
 	if !offered {
 		return d.task.Do(ctx, untilOrSoon(limit))
 	}
-	return protocol.Result[protocol.Kept]{Outcome: r.Outcome.Kept, Err: r.Err, Unsure: r.Unsure, Last: r.Last}
+	return protocol.Result[protocol.Kept]{Outcome: r.Outcome.Kept, Err: r.Err, Unsure: r.Unsure}
 }

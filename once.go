@@ -70,7 +70,7 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 		return nil, false, l.error(invalid("Do needs a function"))
 	}
 	began := l.c.env.Clock.Now()
-	outcome := beforeOption(func(ctx context.Context) (err, last error) { return o.outcomeFor(ctx, began) })
+	outcome := beforeOption(func(ctx context.Context) error { return o.outcomeFor(ctx, began) })
 	lease, err := lock(ctx, l, wait, append(slices.Clip(opts), outcome))
 	if err == nil {
 		if err = o.mayRun(ctx, lease, outcome); err == nil {
@@ -94,8 +94,8 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 func (o *Once) mayRun(ctx context.Context, lease *Lease, outcome beforeOption) error {
 	l := coreOf(o)
 	asked := l.c.env.Clock.Now()
-	if err, last := outcome(l.c.events.about(ctx, l)); err != nil {
-		return l.error(l.cutShort(ctx, err, last, asked))
+	if err := outcome(l.c.events.about(ctx, l)); err != nil {
+		return l.error(l.cutShort(ctx, err, asked))
 	}
 	return lease.Err()
 }
@@ -120,26 +120,26 @@ func (s *settled) Found() bool { return s.failed == nil }
 
 // outcomeFor requests the outcome of the last run. The error is a *settled if there is a result, or if the run has failed
 // since the call began. Callers of this client that were waiting by then get the same error.
-func (o *Once) outcomeFor(ctx context.Context, began time.Time) (err, last error) {
+func (o *Once) outcomeFor(ctx context.Context, began time.Time) error {
 	l := coreOf(o)
 	at := l.c.env.Clock.Now()
 	r := l.proto.(*protocol.Once).Peek().Do(ctx, l.c.cfg.commandTimeout)
 	s := &settled{}
 	switch found := &r.Outcome; {
 	case r.Err != nil:
-		return r.Err, r.Last
+		return r.Err
 	case found.Kept:
 		s.result = []byte(found.Text)
 	case found.Failed:
 		if at = at.Add(-found.Ago - time.Millisecond); began.After(at) {
-			return nil, nil
+			return nil
 		}
 		s.failed = errors.New(visible.Text(found.Text))
 	default:
-		return nil, nil
+		return nil
 	}
 	l.c.lines.Fail(l.line(""), at, s)
-	return s, nil
+	return s
 }
 
 // Peek returns the result that is kept, and runs nothing.

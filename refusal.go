@@ -83,11 +83,12 @@ func (s *snapshot) noteAnswer(r *protocol.Result[protocol.Entered], ofQuorum boo
 		*s = snapshot{note: note{text: protocol.InQuarantine{Left: r.Outcome.Rest}.Error()}}
 		return
 	}
-	s.noteFailure(r.Err, r.Last, ofQuorum, within)
+	s.noteFailure(r.Err, ofQuorum, within)
 }
 
 // noteFailure notes a look that has no outcome, or one that no error has to explain.
-func (s *snapshot) noteFailure(err, last error, ofQuorum bool, within time.Duration) {
+func (s *snapshot) noteFailure(err error, ofQuorum bool, within time.Duration) {
+	last := wire.LastFailure(err)
 	switch {
 	case noAnswer(err):
 		*s = snapshot{err: err}

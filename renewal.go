@@ -239,7 +239,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	r := h.core.proto.Renew(h.id(), d).Do(c.events.about(ctx, h.core), c.cfg.commandTimeout)
 	err := confirmed(&r, ErrUnreachable)
 	if err != nil { // before the guard is locked: the Err of a context may lock it too
-		err = h.core.cutShort(ctx, err, r.Last, began)
+		err = h.core.cutShort(ctx, err, began)
 	}
 	h.lock()
 	defer h.unlock()

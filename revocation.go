@@ -211,7 +211,7 @@ func (l Inspection) RequestRelease(ctx context.Context) (asked bool, err error) 
 	defer l.c.end()
 	began := l.c.env.Clock.Now()
 	if err := requests.Ready(ctx); err != nil {
-		return false, l.error(l.cutShort(ctx, err, nil, began))
+		return false, l.error(l.cutShort(ctx, err, began))
 	}
 	// First who they are: a request that does not name them could reach the next ones.
 	s, err := ask(ctx, l.core, func() protocol.Request[protocol.State] { return l.proto.Inspect() })
