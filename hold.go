@@ -47,13 +47,6 @@ type hold struct {
 	first Lease // most holds have no other
 }
 
-func (h *hold) byOwner() *owner {
-	if h.owned == nil {
-		return nil
-	}
-	return h.owned.owner
-}
-
 // deadlineLocked is when the leases end if nothing prolongs them.
 func (h *hold) deadlineLocked() time.Time {
 	end := h.deadline

@@ -80,7 +80,7 @@ func (ch *chain) with(h *hold) *chain {
 		ch = ch.up
 	}
 	own := ch.own()
-	if own != nil && h.byOwner() == own || ch != nil && ch.hold == h {
+	if own != nil && h.owned != nil && h.owned.owner == own || ch != nil && ch.hold == h {
 		return ch
 	}
 	return &chain{hold: h, up: ch, owner: own}
