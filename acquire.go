@@ -241,7 +241,7 @@ func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Res
 	a.noteLook()
 	a.Tells = a.Need > 0 && c.lines.CrowdAt(a.Line())
 	if r.Err = l.proto.Ready(ctx); r.Err == nil && a.opts.before != nil {
-		r.Err, r.Last = a.opts.before(ctx)
+		r.Err = a.opts.before(ctx)
 	}
 	if r.Err != nil {
 		a.noteAnswer(&r, false)
@@ -438,7 +438,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	}
 	if failed := confirmed(&r, ErrNotAcquired); failed != nil {
 		// Redis may have counted this entry, unlike this process: the next operation corrects the count.
-		a.noteAnswer(&protocol.Result[protocol.Entered]{Err: failed, Last: r.Last, OfQuorum: r.OfQuorum}, a.opts.hasLease)
+		a.noteAnswer(&protocol.Result[protocol.Entered]{Err: failed}, a.opts.hasLease)
 		l.settle(&a.Snapshot, false)
 		refused := a.error(a.interrupted(caller, failed))
 		refused.HoldID = h.id()

@@ -35,7 +35,7 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	if l.none() {
 		return "", errNoLease
 	}
-	h, _ := l.of.(*hold)
+	h := l.hold
 	if h == nil || !h.core.proto.Kind().Adoptable {
 		return "", l.error(invalid("holds of this type of lock cannot be adopted"))
 	}
@@ -60,7 +60,7 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	h.unlock()
 	rest = max(rest, h.core.c.cfg.watchdogLease+protocol.TombstoneTTL) // a renewal may be under way
 	proto := h.core.proto.(protocol.Adoptable)
-	err = l.endBy(ctx, finish{task: func(id string, _ bool) protocol.Task {
+	err = l.end(ctx, &finish{task: func(id string, _ bool) protocol.Task {
 		return protocol.Detach(proto, id, of.Secret, h.token, rest)
 	}})
 	switch {
@@ -192,7 +192,7 @@ func (c *Client) withDetached(ctx context.Context, handle string, lease time.Dur
 	defer c.end()
 	about, began := c.events.about(ctx, l), c.env.Clock.Now()
 	found := d.find(about, lease)
-	r := protocol.Result[protocol.Kept]{Outcome: protocol.Removed, Err: found.Err, Last: found.Last}
+	r := protocol.Result[protocol.Kept]{Outcome: protocol.Removed, Err: found.Err}
 	if found.Err == nil && found.Outcome != "" {
 		r = do(about, d.proto, found.Outcome)
 		c.lines.Wake(l.id()) // it may be free
@@ -201,7 +201,7 @@ func (c *Client) withDetached(ctx context.Context, handle string, lease time.Dur
 	case errors.Is(r.Err, ErrUnconfirmed):
 		return l.error(r.Err)
 	case r.Err != nil:
-		return l.error(l.cutShort(ctx, r.Err, r.Last, r.OfQuorum, began))
+		return l.error(l.cutShort(ctx, r.Err, began))
 	case r.Outcome != protocol.Done:
 		return l.error(because(ErrNotHeld, errHoldEnded))
 	}

@@ -231,7 +231,7 @@ func ask[T any](ctx context.Context, l *core, request func() protocol.Request[T]
 	began := l.c.env.Clock.Now()
 	r := request().Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
 	if r.Err != nil {
-		err := l.cutShort(ctx, r.Err, r.Last, r.OfQuorum, began)
+		err := l.cutShort(ctx, r.Err, began)
 		return protocol.Result[T]{Unsure: r.Unsure}, l.error(err)
 	}
 	return r, nil
@@ -241,18 +241,21 @@ func ask[T any](ctx context.Context, l *core, request func() protocol.Request[T]
 func (l *core) ready(ctx context.Context) error {
 	began := l.c.env.Clock.Now()
 	if err := l.proto.Ready(ctx); err != nil {
-		return l.error(l.cutShort(ctx, err, nil, false, began))
+		return l.error(l.cutShort(ctx, err, began))
 	}
 	return nil
 }
 
 // servers are those of the lock: the clients of its holders introduce themselves on any of them.
 func (l *core) servers() []*wire.Deployment {
-	if several, ok := l.proto.(interface{ Wires() []*wire.Deployment }); ok {
+	if several, ok := l.proto.(protocol.Quorum); ok {
 		return several.Wires()
 	}
 	return []*wire.Deployment{l.c.wire}
 }
+
+// ofQuorum reports whether the lock has several servers, some of which may answer while others do not.
+func (l *core) ofQuorum() bool { return protocol.Is[protocol.Quorum](l.proto) }
 
 // grace is how long the servers of the lock may be silent without being unreachable: protocol.GiveUpGrace, or as long
 // as a server that is far away takes.
@@ -269,12 +272,12 @@ func (l *core) settle(s *snapshot, answered bool) { s.settle(l.c.env.Clock.Now()
 
 // cutShort is the error of a request that has failed and is not repeated. If the end of ctx has cut it off, the error
 // also says whether Redis was silent since it began.
-func (l *core) cutShort(ctx context.Context, err, last error, ofQuorum bool, began time.Time) error {
+func (l *core) cutShort(ctx context.Context, err error, began time.Time) error {
 	if ctx.Err() == nil || !wire.Ended(err) {
 		return err
 	}
 	s := snapshot{pendingSince: began}
-	s.noteFailure(err, last, ofQuorum, 0)
+	s.noteFailure(err, l.ofQuorum(), 0)
 	l.settle(&s, false)
 	return s.why(endOf(ctx), nil, l.c.env.Clock.Now())
 }

@@ -37,10 +37,10 @@ var costs = []cost{
 	{"DoubleBarrier of one, Enter and Unlock", 2, 30, 35},
 	{"DoubleBarrier of one, Enter and Leave", 3, 35, 50},
 	{"Once that runs, with its NewOnce", 4, 12, 86},
-	{"Once with a result", 1, 1, 19},
+	{"Once with a result", 1, 1, 17},
 	{"CronJob that runs", 2, 22, 82},
-	{"CronJob of which another has run", 1, 5, 40},
-	{"MultiLock of three in a slot", 2, 18, 122},
+	{"CronJob of which another has run", 1, 5, 39},
+	{"MultiLock of three in a slot", 2, 18, 117},
 	{permitCost, 2, 13, 30},
 	{permitsCost, 2, 14, 32},
 	{fairPermitCost, 2, 25, 42},
@@ -128,14 +128,14 @@ var counting = []struct {
 		_, err2 := l.Delete(ctx)
 		return errors.Join(err1, err2)
 	}},
-	{cost{"CountDownLatch: Wait, open", 1, 2, 18}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"CountDownLatch: Wait, open", 1, 2, 16}, func(ctx context.Context, c *rlock.Client) error {
 		return c.NewCountDownLatch("open").Wait(ctx)
 	}},
 	{cost{"Barrier: Set and Lift", 2, 7, 26}, func(ctx context.Context, c *rlock.Client) error {
 		b := c.NewBarrier("barrier")
 		return errors.Join(b.Set(ctx), b.Lift(ctx))
 	}},
-	{cost{"Barrier: Wait, lifted", 1, 1, 18}, func(ctx context.Context, c *rlock.Client) error {
+	{cost{"Barrier: Wait, lifted", 1, 1, 16}, func(ctx context.Context, c *rlock.Client) error {
 		return c.NewBarrier("open").Wait(ctx)
 	}},
 }

@@ -40,7 +40,7 @@ func changeOnce[T any](ctx context.Context, l *core, argErr error, request func(
 	defer c.end()
 	began := c.env.Clock.Now()
 	if err := c.wire.Ready(ctx); err != nil {
-		return none, l.error(l.cutShort(ctx, err, nil, false, began))
+		return none, l.error(l.cutShort(ctx, err, began))
 	}
 	p := c.pages.Take(c.id)
 	op := p.Next()
@@ -56,7 +56,7 @@ func changeOnce[T any](ctx context.Context, l *core, argErr error, request func(
 		}
 		return c.site.Seal(&l.names, op)
 	})
-	return none, l.error(refusedCount(l.cutShort(ctx, r.Err, r.Last, false, began)))
+	return none, l.error(refusedCount(l.cutShort(ctx, r.Err, began)))
 }
 
 // onceTimeout is for how long copies of one operation may be sent: no copy may come when the
@@ -162,7 +162,7 @@ func (w *zero) look(ctx context.Context) found {
 	r := w.what.Remaining().Do(ctx, w.c.cfg.commandTimeout)
 	switch {
 	case r.Err != nil:
-		return found{err: r.Err, last: r.Last}
+		return found{err: r.Err}
 	case r.Outcome.N <= 0:
 		return found{done: true}
 	}
@@ -211,7 +211,6 @@ type found struct {
 	// beyond: not done, and it needs more than there are, free or not.
 	oversized bool
 	err       error // there is no outcome
-	last      error // see protocol.Result
 }
 
 // ask waits until there is what the inquiry asks for.
@@ -272,7 +271,7 @@ func (q *inquiry) Look(ctx context.Context) (left *wait.Left[snapshot], rest tim
 	f := q.seeker.look(ctx)
 	q.Oversized = q.Oversized || f.oversized
 	if f.err != nil || f.done {
-		q.Snapshot.noteFailure(f.err, f.last, false, 0)
+		q.Snapshot.noteFailure(f.err, false, 0)
 	} else {
 		q.Snapshot = snapshot{note: f.note, permits: f.permits}
 	}

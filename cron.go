@@ -194,11 +194,11 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 	proto.Runs()
 	// A renewal says that the function has begun, if it takes longer: so soon that others find it begun, and
 	// so late that a short function costs no further request.
-	says := time.AfterFunc(beginsWithin-seam.Jitter(l.c.seed, claimed.Token, 0, time.Millisecond), lease.of.(*hold).renewNow)
+	says := time.AfterFunc(beginsWithin-seam.Jitter(l.c.seed, claimed.Token, 0, time.Millisecond), lease.hold.renewNow)
 	defer says.Stop()
 	finish := func(state protocol.RunState, text string) error {
 		// A copy that does not find the run proves nothing: Redis drops some of very many runs.
-		return lease.endBy(ctx, finish{task: func(id string, late bool) protocol.Task {
+		return lease.end(ctx, &finish{task: func(id string, late bool) protocol.Task {
 			return proto.Finish(id, state, failureText(text), late)
 		}})
 	}

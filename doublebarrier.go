@@ -44,8 +44,8 @@ func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOpt
 	if lease.none() {
 		return l.error(ErrNotHeld)
 	}
-	h, ok := lease.of.(*hold)
-	if !ok || h.core.c != l.c || h.core.id() != l.id() {
+	h := lease.hold
+	if h == nil || h.core.c != l.c || h.core.id() != l.id() {
 		return l.error(invalid("the lease is not of this barrier"))
 	}
 	unlocked := lease.Unlock(ctx)

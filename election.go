@@ -55,7 +55,7 @@ func (e *Election) tell(lease *Lease) {
 	if !tells[LeadershipObserver](events) {
 		return
 	}
-	h := lease.of.(*hold)
+	h := lease.hold
 	ctx, begins := h.observed.ctx, LeadershipEvent{Event: h.event(lease.entry), Leads: true}
 	events.Surely(func() { events.leadership(ctx, begins) })
 	lease.onEnd(func(cause error) {
@@ -79,12 +79,12 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 	if err := coreOf(e).check(ctx, checkValue(value)); err != nil {
 		return err
 	}
-	if lease.none() {
-		return coreOf(e).error(ErrNotHeld)
-	}
 	l := coreOf(e)
-	h, ok := lease.of.(*hold)
-	if !ok || h.core.c != l.c || h.core.id() != l.id() {
+	if lease.none() {
+		return l.error(ErrNotHeld)
+	}
+	h := lease.hold
+	if h == nil || h.core.c != l.c || h.core.id() != l.id() {
 		return l.error(invalid("the lease is not of this election"))
 	}
 	if !l.c.begin() {
@@ -96,14 +96,14 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 	}
 	began := l.c.env.Clock.Now()
 	if err := l.proto.Ready(ctx); err != nil {
-		return h.error(l.cutShort(ctx, err, nil, false, began))
+		return h.error(l.cutShort(ctx, err, began))
 	}
 	// The hold is of this client, and so are all numbers that are ever compared.
 	number := l.c.lastHold.Add(1)
 	r := l.proto.(*protocol.Election).Proclaim(h.id(), value, number).Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
 	switch {
 	case r.Err != nil:
-		return h.error(l.cutShort(ctx, r.Err, r.Last, false, began))
+		return h.error(l.cutShort(ctx, r.Err, began))
 	case r.Outcome != protocol.Done:
 		return h.error(h.isGone(r.Outcome))
 	}

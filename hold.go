@@ -47,22 +47,6 @@ type hold struct {
 	first Lease // most holds have no other
 }
 
-var _ holding = (*hold)(nil)
-
-func (h *hold) client() *Client        { return h.core.c }
-func (h *hold) lockName() string       { return h.core.name() }
-func (h *hold) holdID() string         { return h.id() }
-func (h *hold) fence() int64           { return h.token }
-func (h *hold) chain(up *chain) *chain { return up.with(h) }
-func (h *hold) memberLeases() []*Lease { return nil }
-
-func (h *hold) byOwner() *owner {
-	if h.owned == nil {
-		return nil
-	}
-	return h.owned.owner
-}
-
 // deadlineLocked is when the leases end if nothing prolongs them.
 func (h *hold) deadlineLocked() time.Time {
 	end := h.deadline
@@ -166,7 +150,7 @@ func (h *hold) begin(sent, since clock.Instant, a acquireConfig) *Lease {
 // serve makes the first lease of a hold, and has the watchdog look after both.
 func (h *hold) serve(since clock.Instant, renewed bool) *Lease {
 	l := &h.first
-	*l = Lease{of: h, since: since, renewed: renewed}
+	*l = Lease{hold: h, since: since, renewed: renewed}
 	h.lock()
 	h.addLocked(l)
 	if renewed {
@@ -241,10 +225,10 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent clock.Instant, 
 		h.rareLocked().miscounted = true
 		return nil, confirmed(r, ErrNotAcquired)
 	}
-	lease := &Lease{of: h, since: sent, renewed: !a.hasLease}
+	lease := &Lease{hold: h, since: sent, renewed: !a.hasLease}
 	h.addLocked(lease)
 	renewAt := h.renewAt
-	if a.hasLease || r.OfQuorum || cfg.acks == 0 { // else the replicas may not know
+	if a.hasLease || h.core.ofQuorum() || cfg.acks == 0 { // else the replicas may not know
 		h.confirmLocked(sent, a.lease)
 	} else if !renewAt.Before(h.deadline) {
 		h.renewAt = sent // the lease on the replicas ends before a renewal would be due

@@ -15,7 +15,8 @@ import (
 // may use it. A nil or zero Lease has ended. At its deadline it is lost, whether Redis can be reached or
 // not. It cannot stop code: watch Done, and let the resource check the Token.
 type Lease struct {
-	of    holding
+	hold  *hold      // nil: it is of a MultiLock, or of nothing
+	multi *multiHold // nil: it is of one lock, or of nothing
 	since clock.Instant
 
 	// For an Observer. The first Unlock alone uses the last two.
@@ -25,7 +26,7 @@ type Lease struct {
 
 	renewed bool // at a hold: it is to be renewed
 
-	// Guarded by the guard of what it is of.
+	// Guarded by guard.
 	unlocked  bool       // Unlock was called
 	err       error      // why it ended; nil while it lasts
 	listeners *listeners // nil: there were none
@@ -61,33 +62,6 @@ func (lc *leaseContext) Err() error {
 }
 
 func (lc *leaseContext) String() string { return fmt.Sprint(lc.Context) }
-
-// holding is what a lease belongs to: a hold of a lock, or of several at once. Methods
-// whose name ends in Locked are called with its guard locked.
-type holding interface {
-	// lock and unlock are those of its guard.
-	lock()
-	unlock()
-	cancelLocked(fn context.CancelCauseFunc, why error)
-	client() *Client
-	lockName() string
-	holdID() string
-	fence() int64
-	// chain adds its holds to those that a context descends from.
-	chain(up *chain) *chain
-	// memberLeases are those of a MultiLock's members; nil: it is of one lock.
-	memberLeases() []*Lease
-	deadlineLocked() time.Time
-	// checkLocked ends the leases if their time is over.
-	checkLocked(now clock.Instant)
-	// listen begins to listen for requests to release, on behalf of a lease: see Lease.listenForRequest.
-	listen(l *Lease)
-	extend(ctx context.Context, l *Lease, d time.Duration) error
-	// release ends a lease for which Unlock was called at the given time.
-	release(ctx context.Context, l *Lease, called clock.Instant) error
-	// tellUnlocked tells the Observer of the result of that, if there is one.
-	tellUnlocked(l *Lease, err error)
-}
 
 // guard is a mutex that guards leases. Contexts are canceled after its
 // critical sections: that may run code of the user's, which may look at the
@@ -130,14 +104,56 @@ var longOver = func() chan struct{} {
 }()
 
 // none reports whether the lease is nil or zero.
-func (l *Lease) none() bool { return l == nil || l.of == nil }
+func (l *Lease) none() bool { return l == nil || l.hold == nil && l.multi == nil }
+
+// guard is the guard of the hold or of the multiHold.
+func (l *Lease) guard() *guard {
+	if l.multi != nil {
+		return &l.multi.guard
+	}
+	return &l.hold.guard
+}
+
+func (l *Lease) lock()   { l.guard().lock() }
+func (l *Lease) unlock() { l.guard().unlock() }
+
+// client is the Client of the hold, or of the first member.
+func (l *Lease) client() *Client {
+	if l.multi != nil {
+		return l.multi.members[0].client()
+	}
+	return l.hold.core.c
+}
+
+// chain adds the holds of the lease to those that a context descends from.
+func (l *Lease) chain(up *chain) *chain {
+	if l.multi == nil {
+		return up.with(l.hold)
+	}
+	for _, m := range l.multi.members {
+		up = m.chain(up)
+	}
+	return up
+}
+
+// checkLocked ends the lease if its time is over.
+func (l *Lease) checkLocked() {
+	if l.multi != nil {
+		l.multi.checkLocked()
+		return
+	}
+	l.hold.checkLocked(l.hold.core.c.now())
+}
 
 // Name is the name of the lock, with the client's prefix.
 func (l *Lease) Name() string {
-	if l.none() {
+	switch {
+	case l.none():
 		return ""
+	case l.multi != nil:
+		return l.multi.name
 	}
-	return l.of.lockName()
+	return l.hold.core.name()
 }
 
 // String names the lock and the hold, and says whether the lease has ended.
@@ -158,10 +174,13 @@ func (l *Lease) String() string {
 // HoldID is the id of the hold in Redis: "<client uuid>:<number>". A re-entry, and a hold that was
 // handed over, have the id of the first.
 func (l *Lease) HoldID() string {
-	if l.none() {
+	switch {
+	case l.none():
 		return ""
+	case l.multi != nil:
+		return l.multi.members[0].HoldID()
 	}
-	return l.of.holdID()
+	return l.hold.id()
 }
 
 // Token is the fencing token: greater than that of every earlier hold of this lock, the same for each
@@ -169,29 +188,35 @@ func (l *Lease) HoldID() string {
 // its highest is safe from holders that continue after a loss. When tokens may repeat:
 // https://go-rlock.github.io/rlock/latest/guarantees/#what-is-not-guaranteed
 func (l *Lease) Token() int64 {
-	if l.none() {
+	switch {
+	case l.none():
 		return 0
+	case l.multi != nil:
+		return l.multi.token()
 	}
-	return l.of.fence()
+	return l.hold.token
 }
 
 // Members are the leases of the members of a MultiLock, in the order of their names, each with a token
 // of its own. To unlock one ends the whole.
 func (l *Lease) Members() []*Lease {
-	if l.none() {
+	if l == nil || l.multi == nil {
 		return nil
 	}
-	return slices.Clone(l.of.memberLeases())
+	return slices.Clone(l.multi.members)
 }
 
 // Deadline is the current end of the lease. Renewals move it.
 func (l *Lease) Deadline() time.Time {
-	if l.none() {
+	switch {
+	case l.none():
 		return time.Time{}
+	case l.multi != nil:
+		return l.multi.deadline()
 	}
-	l.of.lock()
-	defer l.of.unlock()
-	return l.of.deadlineLocked()
+	l.hold.lock()
+	defer l.hold.unlock()
+	return l.hold.deadlineLocked()
 }
 
 // Err is nil while the lease lasts. Then it matches ErrUnlocked, ErrLeaseLost and its cause, or
@@ -200,9 +225,9 @@ func (l *Lease) Err() error {
 	if l.none() {
 		return errNoLease
 	}
-	l.of.lock()
-	defer l.of.unlock()
-	l.of.checkLocked(l.of.client().now())
+	l.lock()
+	defer l.unlock()
+	l.checkLocked()
 	if l.err == nil {
 		return nil
 	}
@@ -219,8 +244,8 @@ func (l *Lease) Done() <-chan struct{} {
 	if l.none() {
 		return longOver
 	}
-	l.of.lock()
-	defer l.of.unlock()
+	l.lock()
+	defer l.unlock()
 	if l.err != nil && (l.listeners == nil || l.listeners.done == nil) {
 		return longOver
 	}
@@ -252,7 +277,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 		cancel(errNoLease)
 		return ctx
 	}
-	ctx, cancel := context.WithCancelCause(l.of.chain(chainFrom(parent)).in(parent, l))
+	ctx, cancel := context.WithCancelCause(l.chain(chainFrom(parent)).in(parent, l))
 	lc := &leaseContext{ctx, parent, l, cancel}
 	forget := l.cancelAtEnd(lc)
 	context.AfterFunc(ctx, forget) // if parent ends first
@@ -266,11 +291,11 @@ func (l *Lease) onEnd(fn context.CancelCauseFunc) (forget func()) {
 }
 
 func (l *Lease) cancelAtEnd(lc *leaseContext) (forget func()) {
-	l.of.lock()
-	defer l.of.unlock()
-	l.of.checkLocked(l.of.client().now())
+	l.lock()
+	defer l.unlock()
+	l.checkLocked()
 	if l.err != nil {
-		l.of.cancelLocked(lc.cancel, l.error(l.err))
+		l.guard().cancelLocked(lc.cancel, l.error(l.err))
 		return func() {}
 	}
 	on := l.listenersLocked()
@@ -279,8 +304,8 @@ func (l *Lease) cancelAtEnd(lc *leaseContext) (forget func()) {
 	}
 	on.contexts[lc] = struct{}{}
 	return func() {
-		l.of.lock()
-		defer l.of.unlock()
+		l.lock()
+		defer l.unlock()
 		delete(on.contexts, lc)
 	}
 }
@@ -305,7 +330,7 @@ func (l *Lease) endLocked(err error) {
 	}
 	why := l.error(err)
 	for lc := range l.listeners.contexts {
-		l.of.cancelLocked(lc.cancel, why)
+		l.guard().cancelLocked(lc.cancel, why)
 	}
 	l.listeners.contexts = nil
 }
@@ -324,7 +349,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if err := checkLease("Extend", d); err != nil {
 		return l.error(err)
 	}
-	c := l.of.client()
+	c := l.client()
 	if !c.begin() {
 		return l.error(ErrClosed)
 	}
@@ -332,7 +357,10 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	return l.of.extend(ctx, l, wholeMillis(d))
+	if l.multi != nil {
+		return l.multi.extend(ctx, wholeMillis(d))
+	}
+	return l.hold.extend(ctx, l, wholeMillis(d))
 }
 
 // Unlock ends the lease. With the owner's last lease it frees the lock and wakes the next waiter. It
@@ -350,7 +378,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return l.end(ctx, l.of.release)
+	return l.end(ctx, nil)
 }
 
 // Do calls fn with the context of the lease, and unlocks the lease when fn has returned or panicked: for
@@ -390,8 +418,8 @@ func (l *Lease) call(ctx context.Context, fn func(ctx context.Context), panicked
 	return cutOffOf(ctx, inside)
 }
 
-// end is Unlock by a function that ends the lease.
-func (l *Lease) end(ctx context.Context, release func(ctx context.Context, l *Lease, called clock.Instant) error) error {
+// end is Unlock. If the lease is the last one of a hold that is not lost, by ends the hold; nil: a release does.
+func (l *Lease) end(ctx context.Context, by *finish) error {
 	called, first := l.claim()
 	if !first {
 		return l.error(ErrUnlocked)
@@ -399,16 +427,19 @@ func (l *Lease) end(ctx context.Context, release func(ctx context.Context, l *Le
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return l.endUnlock(release(ctx, l, called))
+	if l.multi != nil {
+		return l.endUnlock(l.multi.release(ctx))
+	}
+	return l.endUnlock(l.hold.endLease(ctx, l, called, by))
 }
 
 // claim begins an Unlock, at the time that it returns. Only the first Unlock has anything to do: it has to call
 // endUnlock, for which Shutdown waits.
 func (l *Lease) claim() (called clock.Instant, first bool) {
-	c := l.of.client()
+	c := l.client()
 	called = c.now()
-	l.of.lock()
-	defer l.of.unlock()
+	l.lock()
+	defer l.unlock()
 	if l.unlocked {
 		return called, false
 	}
@@ -419,12 +450,13 @@ func (l *Lease) claim() (called clock.Instant, first bool) {
 
 // endUnlock gives the result of an Unlock to the Observer, and returns it.
 func (l *Lease) endUnlock(err error) error {
-	c := l.of.client()
-	defer c.end()
+	defer l.client().end()
 	if err != nil {
 		err = l.error(err)
 	}
-	l.of.tellUnlocked(l, err)
+	if l.hold != nil { // otherwise the Observer gets the events of the members
+		l.hold.tellUnlocked(l, err)
+	}
 	return err
 }
 
@@ -439,18 +471,6 @@ func (l *Lease) granted(o *observed, e AcquireEvent) {
 	o.end(e)
 }
 
-// giveBack unlocks in the background, where Shutdown waits for it. The watchdog repeats
-// what fails.
-func (l *Lease) giveBack(ctx context.Context, done func()) {
-	c := l.of.client()
-	c.calls.Add(1)
-	c.wire.Go(func() {
-		defer c.end()
-		defer done()
-		_ = l.Unlock(ctx)
-	})
-}
-
 // LeaseFrom returns the innermost lease that ctx descends from, by [Lease.Context]: also in the
 // functions of Do, Once.Do and Election.Run. Do not unlock it there. It may have ended. ok is false if
 // there is none. See https://go-rlock.github.io/rlock/latest/using-a-lock/#owners-and-contexts
@@ -458,9 +478,8 @@ func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
 	if ctx == nil {
 		return nil, false
 	}
-	_, innermost := descentOf(ctx)
-	lease, ok = innermost.(*Lease)
-	return lease, ok
+	_, lease = descentOf(ctx)
+	return lease, lease != nil
 }
 
 // releaseRequest is whether a request to release a lease has come. It is guarded as the lease is.

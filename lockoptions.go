@@ -240,7 +240,7 @@ type acquireConfig struct {
 	value    string        // of an Election
 	again    bool          // the caller tries again after a refusal, so its error need not name the holder
 	// before is called before each request for the lock. An error ends the acquire, or counts as an unanswered request.
-	before func(ctx context.Context) (err, last error)
+	before func(ctx context.Context) error
 }
 
 // limit is the wait of the caller.
@@ -289,7 +289,7 @@ func (againOption) optionOfLock(c *acquireConfig) { c.again = true }
 func (againOption) optionOfTryLock()              {}
 
 // beforeOption is for a type that has something else to find out before each request for its lock.
-type beforeOption func(ctx context.Context) (err, last error)
+type beforeOption func(ctx context.Context) error
 
 func (o beforeOption) optionOfLock(c *acquireConfig) { c.before = o }
 func (beforeOption) optionOfWait()                   {}

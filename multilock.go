@@ -14,7 +14,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/quorum"
 )
@@ -334,20 +333,19 @@ func (m *MultiLock) force(ctx context.Context, fn func(l Inspector) (bool, error
 	return held, errors.Join(append(failed, err)...)
 }
 
-// multiHold is the holding of a MultiLock's lease: the leases of its members. It lasts as long as all of them do.
+// multiHold is the hold of a MultiLock: the leases of its members. It lasts as long as all of them do.
 type multiHold struct {
 	guard
 	name    string
 	members []*Lease // in the order of the MultiLock
-	lease   *Lease
+	lease   Lease
 	over    atomic.Bool // it has ended, so the end of a member has no effect
 }
 
-var _ holding = (*multiHold)(nil)
-
 func newMultiHold(name string, members []*Lease) *Lease {
 	g := &multiHold{name: name, members: members}
-	g.lease = &Lease{of: g, since: g.client().now()}
+	g.lease.multi = g
+	c := g.lease.client()
 	for _, l := range members {
 		l.onEnd(func(cause error) {
 			if g.over.Load() {
@@ -355,37 +353,27 @@ func newMultiHold(name string, members []*Lease) *Lease {
 			}
 			// In a goroutine of its own: the caller that ends a member may have the
 			// guard of the group locked.
-			end := g.client().env.Begin() // a test that moves the clock waits for it
-			g.client().wire.Go(func() {
+			end := c.env.Begin() // a test that moves the clock waits for it
+			c.wire.Go(func() {
 				defer end()
-				g.lost(cause)
+				g.lock()
+				g.endLocked(cause)
+				g.unlock()
 			})
 		})
 	}
-	return g.lease
+	return &g.lease
 }
 
-func (g *multiHold) client() *Client        { return g.members[0].of.client() }
-func (g *multiHold) lockName() string       { return g.name }
-func (g *multiHold) memberLeases() []*Lease { return g.members }
-func (g *multiHold) holdID() string         { return g.members[0].HoldID() }
-
-func (g *multiHold) chain(up *chain) *chain {
-	for _, l := range g.members {
-		up = l.of.chain(up)
-	}
-	return up
-}
-
-// fence grows from hold to hold of the same members, because each member's token does.
-func (g *multiHold) fence() (token int64) {
+// token grows from hold to hold of the same members, because each member's token does.
+func (g *multiHold) token() (token int64) {
 	for _, l := range g.members {
 		token = max(token, l.Token())
 	}
 	return token
 }
 
-func (g *multiHold) deadlineLocked() time.Time {
+func (g *multiHold) deadline() time.Time {
 	end := g.members[0].Deadline()
 	for _, l := range g.members[1:] {
 		if d := l.Deadline(); d.Before(end) {
@@ -395,18 +383,12 @@ func (g *multiHold) deadlineLocked() time.Time {
 	return end
 }
 
-func (g *multiHold) checkLocked(clock.Instant) {
+func (g *multiHold) checkLocked() {
 	for _, l := range g.members {
 		if err := l.Err(); err != nil {
 			g.endLocked(err)
 		}
 	}
-}
-
-func (g *multiHold) lost(cause error) {
-	g.lock()
-	g.endLocked(cause)
-	g.unlock()
 }
 
 // endLocked ends the lease because a member has ended. The other members protect nothing
@@ -421,23 +403,21 @@ func (g *multiHold) endLocked(cause error) {
 		return
 	}
 	g.over.Store(true)
-	for _, l := range g.members {
-		l.giveBack(context.Background(), func() {})
-	}
+	giveBack(context.Background(), g.members)
 }
 
-// listen implements holding: a request to release a member is one to release all.
-func (g *multiHold) listen(l *Lease) {
+// listen listens for requests to release: a request to release a member is one to release all.
+func (g *multiHold) listen() {
 	for _, m := range g.members {
 		m.listenForRequest(func() {
 			g.lock()
-			l.notifyRequestLocked()
+			g.lease.notifyRequestLocked()
 			g.unlock()
 		})
 	}
 }
 
-func (g *multiHold) extend(ctx context.Context, _ *Lease, d time.Duration) error {
+func (g *multiHold) extend(ctx context.Context, d time.Duration) error {
 	err := each(g.members, func(l *Lease) error { return l.Extend(ctx, d) })
 	if err != nil {
 		// A lost member ends the whole, and with it the other members, whose errors may
@@ -449,30 +429,19 @@ func (g *multiHold) extend(ctx context.Context, _ *Lease, d time.Duration) error
 	return err
 }
 
-func (g *multiHold) release(ctx context.Context, l *Lease, called clock.Instant) error {
+// release is Unlock, which was called before.
+func (g *multiHold) release(ctx context.Context) error {
 	g.lock()
-	g.checkLocked(called)
-	if err := l.err; err != nil && !onlyClosed(err) {
+	g.checkLocked()
+	if err := g.lease.err; err != nil && !onlyClosed(err) {
 		g.unlock()
 		return err
 	}
-	l.endLocked(ErrUnlocked)
+	g.lease.endLocked(ErrUnlocked)
 	g.over.Store(true)
 	g.unlock()
-	err := unlockAll(ctx, g.members)
-	// A loss has one cause: that of the first of several lost members.
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, one := range joined.Unwrap() {
-			if errors.Is(one, ErrLeaseLost) {
-				return one
-			}
-		}
-	}
-	return err
+	return unlockAll(ctx, g.members)
 }
-
-// tellUnlocked implements holding. The Observer gets the events of the members only.
-func (g *multiHold) tellUnlocked(*Lease, error) {}
 
 // each does something with all leases at once, and joins the errors.
 func each(leases []*Lease, do func(*Lease) error) error {

@@ -273,7 +273,7 @@ func (r *round) add(holding context.Context, of Locker, l *Lease) error {
 		return fmt.Errorf("the member %.100q, a %T, returned neither a lease nor an error: %w", of.Name(), of, ErrNotHeld)
 	}
 	r.leases = append(r.leases, l)
-	r.chain = l.of.chain(r.chain)
+	r.chain = l.chain(r.chain)
 	closed := r.closed
 	forget := l.onEnd(func(cause error) {
 		if onlyClosed(cause) {
@@ -353,17 +353,8 @@ func (r *round) undo(ctx context.Context) {
 	if len(r.leases) == 0 {
 		return
 	}
-	var wg sync.WaitGroup
-	for _, l := range r.leases {
-		wg.Add(1)
-		l.giveBack(ctx, wg.Done)
-	}
+	done := giveBack(ctx, r.leases)
 	r.leases, r.chain = nil, r.outer
-	done := make(chan struct{})
-	go func() {
-		wg.Wait()
-		close(done)
-	}()
 	over := overSince(ctx, 0)
 	if !r.end.IsZero() && r.end.Before(over) {
 		over = r.end

@@ -161,7 +161,7 @@ func (h *hold) tellRetry(operation string, err error) {
 	})
 }
 
-// tellUnlocked implements holding.
+// tellUnlocked tells the Observer of the result of an Unlock.
 func (h *hold) tellUnlocked(l *Lease, err error) {
 	o := h.observed
 	if o == nil {

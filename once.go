@@ -70,7 +70,7 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 		return nil, false, l.error(invalid("Do needs a function"))
 	}
 	began := l.c.env.Clock.Now()
-	outcome := beforeOption(func(ctx context.Context) (err, last error) { return o.outcomeFor(ctx, began) })
+	outcome := beforeOption(func(ctx context.Context) error { return o.outcomeFor(ctx, began) })
 	lease, err := lock(ctx, l, wait, append(slices.Clip(opts), outcome))
 	if err == nil {
 		if err = o.mayRun(ctx, lease, outcome); err == nil {
@@ -94,8 +94,8 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 func (o *Once) mayRun(ctx context.Context, lease *Lease, outcome beforeOption) error {
 	l := coreOf(o)
 	asked := l.c.env.Clock.Now()
-	if err, last := outcome(l.c.events.about(ctx, l)); err != nil {
-		return l.error(l.cutShort(ctx, err, last, false, asked))
+	if err := outcome(l.c.events.about(ctx, l)); err != nil {
+		return l.error(l.cutShort(ctx, err, asked))
 	}
 	return lease.Err()
 }
@@ -120,26 +120,26 @@ func (s *settled) Found() bool { return s.failed == nil }
 
 // outcomeFor requests the outcome of the last run. The error is a *settled if there is a result, or if the run has failed
 // since the call began. Callers of this client that were waiting by then get the same error.
-func (o *Once) outcomeFor(ctx context.Context, began time.Time) (err, last error) {
+func (o *Once) outcomeFor(ctx context.Context, began time.Time) error {
 	l := coreOf(o)
 	at := l.c.env.Clock.Now()
 	r := l.proto.(*protocol.Once).Peek().Do(ctx, l.c.cfg.commandTimeout)
 	s := &settled{}
 	switch found := &r.Outcome; {
 	case r.Err != nil:
-		return r.Err, r.Last
+		return r.Err
 	case found.Kept:
 		s.result = []byte(found.Text)
 	case found.Failed:
 		if at = at.Add(-found.Ago - time.Millisecond); began.After(at) {
-			return nil, nil
+			return nil
 		}
 		s.failed = errors.New(visible.Text(found.Text))
 	default:
-		return nil, nil
+		return nil
 	}
 	l.c.lines.Fail(l.line(""), at, s)
-	return s, nil
+	return s
 }
 
 // Peek returns the result that is kept, and runs nothing.
@@ -166,7 +166,7 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	if err == nil && len(result) > MaxResultLength {
 		err = coreOf(o).error(invalid("the result is %d bytes long, longer than %d", len(result), MaxResultLength))
 	}
-	l, h := coreOf(o), lease.of.(*hold)
+	l := coreOf(o)
 	if err != nil {
 		unlock := lease.Unlock
 		if ctx.Err() == nil && lease.Err() == nil { // else it may have failed because of that
@@ -178,9 +178,9 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 		return result, cut.result(err, unlock(ctx))
 	}
 	written := string(result) // perhaps later, when the caller uses the slice for something else
-	return result, lease.endBy(ctx, finish{
+	return result, lease.end(ctx, &finish{
 		task: func(id string, late bool) protocol.Task {
-			return l.proto.(*protocol.Once).Finish(id, h.token, written, late)
+			return l.proto.(*protocol.Once).Finish(id, lease.Token(), written, late)
 		},
 		// Half of it, lest the clock of the server be quicker.
 		traceTime: l.proto.(*protocol.Once).Keep() / 2,
@@ -190,7 +190,7 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 // fail is Unlock by a script that publishes, for waiters of other clients, why the function has failed.
 func (o *Once) fail(ctx context.Context, lease *Lease, err error) error {
 	text := failureText(err.Error())
-	return lease.endBy(ctx, finish{task: func(id string, late bool) protocol.Task {
+	return lease.end(ctx, &finish{task: func(id string, late bool) protocol.Task {
 		return coreOf(o).proto.(*protocol.Once).Fail(id, text, late)
 	}})
 }

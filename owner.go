@@ -27,7 +27,7 @@ type chain struct {
 type descent struct {
 	context.Context
 	chain *chain // what an acquire enters again
-	lease any    // see LeaseFrom; nil: none
+	lease *Lease // the innermost; nil: none
 }
 
 type descentKey struct{}
@@ -42,7 +42,7 @@ func (d *descent) Value(key any) any {
 func (d *descent) String() string { return fmt.Sprint(d.Context) + ".rlock" }
 
 // descentOf returns what a context descends from.
-func descentOf(ctx context.Context) (*chain, any) {
+func descentOf(ctx context.Context) (*chain, *Lease) {
 	if d, _ := ctx.Value(descentKey{}).(*descent); d != nil {
 		return d.chain, d.lease
 	}
@@ -55,7 +55,7 @@ func chainFrom(ctx context.Context) *chain {
 }
 
 // in returns a context with the chain, and the lease that is the innermost.
-func (ch *chain) in(ctx context.Context, innermost any) context.Context {
+func (ch *chain) in(ctx context.Context, innermost *Lease) context.Context {
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -80,7 +80,7 @@ func (ch *chain) with(h *hold) *chain {
 		ch = ch.up
 	}
 	own := ch.own()
-	if own != nil && h.byOwner() == own || ch != nil && ch.hold == h {
+	if own != nil && h.owned != nil && h.owned.owner == own || ch != nil && ch.hold == h {
 		return ch
 	}
 	return &chain{hold: h, up: ch, owner: own}

@@ -74,7 +74,7 @@ func (s *snapshot) forCaller(client string, permits int64, advice func(several b
 const membersInside = "members that are still in: #"
 
 // noteAnswer notes the outcome of a look. within is the time that replicas had to confirm it.
-func (s *snapshot) noteAnswer(r *protocol.Result[protocol.Entered], now time.Time, within time.Duration) {
+func (s *snapshot) noteAnswer(r *protocol.Result[protocol.Entered], ofQuorum bool, now time.Time, within time.Duration) {
 	if r.Err == nil && r.Outcome.Verdict == protocol.Busy {
 		*s = busySnapshot(&r.Outcome, now)
 		return
@@ -83,11 +83,12 @@ func (s *snapshot) noteAnswer(r *protocol.Result[protocol.Entered], now time.Tim
 		*s = snapshot{note: note{text: protocol.InQuarantine{Left: r.Outcome.Rest}.Error()}}
 		return
 	}
-	s.noteFailure(r.Err, r.Last, r.OfQuorum, within)
+	s.noteFailure(r.Err, ofQuorum, within)
 }
 
 // noteFailure notes a look that has no outcome, or one that no error has to explain.
-func (s *snapshot) noteFailure(err, last error, ofQuorum bool, within time.Duration) {
+func (s *snapshot) noteFailure(err error, ofQuorum bool, within time.Duration) {
+	last := wire.LastFailure(err)
 	switch {
 	case noAnswer(err):
 		*s = snapshot{err: err}

@@ -82,7 +82,7 @@ func isDue(at, now clock.Instant) bool { return !at.IsZero() && !at.After(now) }
 
 // Answered implements timers.Task.
 func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
-	if did.Kind == renews && r.OfQuorum { // for other holds, watchdog.renewed counts each pipeline
+	if did.Kind == renews && h.core.ofQuorum() { // for other holds, watchdog.renewed counts each pipeline
 		h.core.c.watchdog.renewals(h.core.family, nil, r.Err == nil, r.Err)
 	}
 	h.lock()
@@ -229,7 +229,7 @@ func (h *hold) askNow() {
 	}
 }
 
-// extend implements holding.
+// extend is Lease.Extend.
 func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	if most := h.core.longestLease(); most > 0 && d > most {
 		return h.error(invalid("Extend(%v): longer than the longest lease of the lock, %v", d, most))
@@ -239,7 +239,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	r := h.core.proto.Renew(h.id(), d).Do(c.events.about(ctx, h.core), c.cfg.commandTimeout)
 	err := confirmed(&r, ErrUnreachable)
 	if err != nil { // before the guard is locked: the Err of a context may lock it too
-		err = h.core.cutShort(ctx, err, r.Last, r.OfQuorum, began)
+		err = h.core.cutShort(ctx, err, began)
 	}
 	h.lock()
 	defer h.unlock()

@@ -42,7 +42,7 @@ func (l *Lease) ReleaseRequested() <-chan struct{} {
 // listenForRequest makes the lease listen for requests to release. then, if it is given, is called when a request
 // comes, or at once if one has come.
 func (l *Lease) listenForRequest(then func()) <-chan struct{} {
-	l.of.lock()
+	l.lock()
 	on := l.listenersLocked()
 	begins := on.request == nil
 	if begins {
@@ -53,12 +53,15 @@ func (l *Lease) listenForRequest(then func()) <-chan struct{} {
 	if then != nil && !already {
 		w.then = append(w.then, then)
 	}
-	l.of.unlock()
+	l.unlock()
 	if then != nil && already {
 		then()
 	}
-	if begins {
-		l.of.listen(l)
+	switch {
+	case begins && l.multi != nil:
+		l.multi.listen()
+	case begins:
+		l.hold.listen(l)
 	}
 	return w.done
 }
@@ -72,7 +75,7 @@ func (l *Lease) notifyRequestLocked() {
 	w.received = true
 	close(w.done)
 	for _, then := range w.then {
-		l.of.cancelLocked(func(error) { then() }, nil) // it locks another guard
+		l.guard().cancelLocked(func(error) { then() }, nil) // it locks another guard
 	}
 	w.then = nil
 }
@@ -86,7 +89,7 @@ type revocationListener struct {
 	end   func()        // ends the subscription; nil: there is none
 }
 
-// listen implements holding.
+// listen begins to listen for requests to release, on behalf of a lease.
 func (h *hold) listen(l *Lease) {
 	c, requests := h.core.c, protocol.RevocationOf(h.core.proto)
 	h.lock()
@@ -208,7 +211,7 @@ func (l Inspection) RequestRelease(ctx context.Context) (asked bool, err error) 
 	defer l.c.end()
 	began := l.c.env.Clock.Now()
 	if err := requests.Ready(ctx); err != nil {
-		return false, l.error(l.cutShort(ctx, err, nil, false, began))
+		return false, l.error(l.cutShort(ctx, err, began))
 	}
 	// First who they are: a request that does not name them could reach the next ones.
 	s, err := ask(ctx, l.core, func() protocol.Request[protocol.State] { return l.proto.Inspect() })

@@ -155,7 +155,7 @@ func (a *taking) look(ctx context.Context) found {
 	a.lateCopies = a.lateCopies || r.Unsure
 	if r.Err != nil {
 		a.took = a.took || wire.MayHaveRun(r.Err)
-		return found{err: r.Err, last: r.Last}
+		return found{err: r.Err}
 	}
 	switch r.Outcome.Verdict {
 	case protocol.Granted:

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/go-rlock/rlock/internal/protocol"
-	"github.com/go-rlock/rlock/internal/timers"
 )
 
 // Shutdown ends the client in good order. From then on no lock is granted, waiters return, watches end, and
@@ -28,7 +27,8 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	c.watchdog.Drain()
 	err := c.released(ctx)
 	c.wire.Stop()
-	left := c.watchdog.Close()
+	left := len(c.watchdog.Close())
+	holds := c.watchdog.all()
 
 	// Goroutines that end at once are waited for in any case, so that nothing of
 	// the client runs any more, but not those that hang in go-redis.
@@ -39,7 +39,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	_ = c.wire.Wait(moment)
 	if err != nil {
 		_ = c.running.Wait(moment)
-		return fmt.Errorf("rlock: shutdown was not finished: %s: %w", unreleased(left), err)
+		return fmt.Errorf("rlock: shutdown was not finished: %s: %w", unreleased(holds, left), err)
 	}
 	ctx, cancel = context.WithTimeout(ctx, c.cfg.unlockTimeout)
 	defer cancel()
@@ -78,13 +78,11 @@ var errStopped = errors.New("an earlier shutdown ran out of time")
 // unreleasedNames is how many locks an error of Shutdown names.
 const unreleasedNames = 5
 
-// unreleased says in words what Shutdown had no time for.
-func unreleased(left []timers.Task) string {
+// unreleased says in words what Shutdown had no time for: so many tasks, and the holds among them.
+func unreleased(holds []*hold, tasks int) string {
 	var names []string
-	for _, d := range left {
-		if h, ok := d.(*hold); ok {
-			names = append(names, fmt.Sprintf("%.100q", h.lockName()))
-		}
+	for _, h := range holds {
+		names = append(names, fmt.Sprintf("%.100q", h.core.name()))
 	}
 	var what []string
 	count := len(names)
@@ -95,7 +93,7 @@ func unreleased(left []timers.Task) string {
 		}
 		what = append(what, fmt.Sprintf("still held, until their leases run out: %d (%s)", count, strings.Join(names, ", ")))
 	}
-	if n := len(left) - count; n > 0 {
+	if n := tasks - count; n > 0 { // fewer, if a hold has ended or begun meanwhile
 		what = append(what, fmt.Sprintf("releases that Redis has not confirmed: %d", n))
 	}
 	if len(what) == 0 {

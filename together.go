@@ -57,13 +57,11 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 		}
 		attempts = append(attempts, a)
 	}
-	if c.events.observer != nil {
-		for _, a := range attempts {
-			ctx, a.observed = a.core.observe(ctx, 0)
-		}
-		defer r.tell(attempts)
-		ctx = c.events.about(ctx, len(cores))
+	for _, a := range attempts {
+		ctx, a.observed = a.core.observe(ctx, 0)
 	}
+	defer r.tell(attempts)
+	ctx = c.events.about(ctx, len(cores))
 	done, err = r.all(ctx, attempts, proto, wait)
 	r.reported = err
 	if errors.Is(err, errSlots) {
@@ -163,106 +161,107 @@ func (r *round) all(ctx context.Context, attempts []*attempt, locks []*protocol.
 	return false, err
 }
 
-// unlockAll unlocks leases side by side, those of Locks of one Client and server or slot by
-// one script. A lease that its owner, who has it from Members, unlocked before counts as
-// unlocked.
+// giveBack unlocks leases in the background, and closes done then. The watchdog repeats what fails. Shutdown waits for
+// the holds, until they have ended.
+func giveBack(ctx context.Context, leases []*Lease) (done chan struct{}) {
+	done = make(chan struct{})
+	leases[0].client().wire.Go(func() {
+		defer close(done)
+		_ = unlockAll(context.WithoutCancel(ctx), leases)
+	})
+	return done
+}
+
+// unlockAll unlocks leases side by side: by one script those that end holds of Locks of one Client and server or slot, if
+// no other operation is under way at the hold. A lease that its owner, who has it from Members, unlocked before counts
+// as unlocked.
 func unlockAll(ctx context.Context, leases []*Lease) error {
-	parties := map[protocol.Slot][]int{}
-	var none protocol.Slot
+	errs := make([]error, len(leases))
+	all := make([]unlocking, len(leases))
+	parties := map[protocol.Slot][]int{} // which of them
+	var wg sync.WaitGroup
+	alone := func(i int) {
+		wg.Go(func() { errs[i] = leases[i].endUnlock(all[i].complete(ctx, leases[i].client().unlockLimit())) })
+	}
 	for i, l := range leases {
-		slot := none
-		if h, ok := l.of.(*hold); ok {
-			if p, ok := h.core.proto.(*protocol.Lock); ok {
-				slot = p.Slot()
-			}
+		var lock *protocol.Lock
+		if l.hold != nil {
+			lock, _ = l.hold.core.proto.(*protocol.Lock)
 		}
+		if lock == nil || !l.hold.ops().TryTake() {
+			wg.Go(func() { errs[i] = l.Unlock(ctx) })
+			continue
+		}
+		called, first := l.claim()
+		if !first {
+			l.hold.ops().Give()
+			continue
+		}
+		all[i] = l.hold.beginUnlock(l, called, true)
+		if all[i].task == nil || all[i].rest > 0 {
+			alone(i)
+			continue
+		}
+		slot := lock.Slot()
 		parties[slot] = append(parties[slot], i)
 	}
-	errs := make([]error, len(leases))
-	var wg sync.WaitGroup
-	for slot, party := range parties {
-		for slot != none && len(party) > 1 {
-			some := party[:min(mostTogether, len(party))]
-			party = party[len(some):]
-			wg.Go(func() { unlockTogether(ctx, leases, some, errs) })
-		}
-		for _, i := range party {
-			wg.Go(func() { errs[i] = leases[i].Unlock(ctx) })
+	for _, party := range parties {
+		for some := range slices.Chunk(party, mostTogether) {
+			if len(some) == 1 {
+				alone(some[0])
+			} else {
+				wg.Go(func() { releaseAll(ctx, all, some, errs) })
+			}
 		}
 	}
 	wg.Wait()
 	for i, err := range errs {
-		if errors.Is(err, ErrUnlocked) {
+		switch {
+		case errors.Is(err, ErrLeaseLost):
+			return err // a loss has one cause: that of the first of several lost members
+		case errors.Is(err, ErrUnlocked):
 			errs[i] = nil
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// unlockTogether unlocks some of the leases: by one script those whose hold has no other
-// operation under way and no other lease.
-func unlockTogether(ctx context.Context, leases []*Lease, party []int, errs []error) {
-	c := leases[party[0]].of.client()
-	limit := time.Now().Add(c.cfg.unlockTimeout)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	var last []*unlocking
-	var who []int // the indexes of their leases
-	alone := func(i int, d *unlocking) {
-		wg.Go(func() {
-			err := d.send(c.events.about(ctx, d.h.core), limit)
-			d.end()
-			errs[i] = leases[i].endUnlock(err)
-		})
+// releaseAll ends the holds of some of all by one script.
+func releaseAll(ctx context.Context, all []unlocking, some []int, errs []error) {
+	c := all[some[0]].h.core.c
+	limit := c.unlockLimit()
+	var holds []protocol.Leaving
+	for _, i := range some {
+		d := &all[i]
+		holds = append(holds, protocol.Leaving{Lock: d.h.core.proto.(*protocol.Lock), ID: d.id, Late: d.h.lateCopies})
 	}
-	for _, i := range party {
-		l, h := leases[i], leases[i].of.(*hold)
-		called, first := l.claim()
-		if !first {
-			continue
-		}
-		// The others must not wait for an operation at this hold.
-		if !h.ops().TryTake() {
-			wg.Go(func() { errs[i] = l.endUnlock(h.release(ctx, l, called)) })
-			continue
-		}
-		d := h.beginUnlock(l, called, true)
-		if d.task == nil || d.rest > 0 {
-			alone(i, &d)
-		} else {
-			last, who = append(last, &d), append(who, i)
-		}
+	r := protocol.ReleaseAll(holds).Do(c.events.about(ctx, len(some)), untilOrSoon(limit))
+	end := func(i int, r protocol.Result[protocol.Kept]) {
+		d := &all[i]
+		err := d.released(&r)
+		d.end()
+		errs[i] = d.lease.endUnlock(err)
 	}
-	if len(last) < 2 {
-		for j, d := range last {
-			alone(who[j], d)
+	if r.Err == nil || !time.Now().Before(limit) {
+		for j, i := range some {
+			one := protocol.Result[protocol.Kept]{Err: r.Err, Unsure: r.Unsure}
+			if r.Err == nil {
+				one.Outcome = r.Outcome[j]
+			}
+			end(i, one)
 		}
 		return
 	}
-	all := releaseAll(last).Do(c.events.about(ctx, len(last)), untilOrSoon(limit))
-	for j, d := range last {
-		if all.Err != nil && time.Now().Before(limit) {
-			// One of the locks has changed, or moved away from the others, or the server
-			// refuses it now: each is released by itself, which tolerates more.
-			d.maybeEnded = all.Unsure || !wire.NotExecuted(all.Err) && !wire.NeverRan(all.Err)
-			alone(who[j], d)
-			continue
-		}
-		one := protocol.Result[protocol.Kept]{Err: all.Err, Unsure: all.Unsure}
-		if all.Err == nil {
-			one.Outcome = all.Outcome[j]
-		}
-		err := d.released(&one)
-		d.end()
-		errs[who[j]] = leases[who[j]].endUnlock(err)
+	// One of the locks has changed, or moved away from the others, or the server refuses it now: each is released by
+	// itself, which tolerates more. The script may have ended its hold before.
+	mayHaveRun := r.Unsure || !wire.NotExecuted(r.Err) && !wire.NeverRan(r.Err)
+	var wg sync.WaitGroup
+	for _, i := range some {
+		wg.Go(func() {
+			one := all[i].send(ctx, limit)
+			one.Unsure = one.Unsure || mayHaveRun
+			end(i, one)
+		})
 	}
-}
-
-// releaseAll is the last release of several holds of Locks that one script may end.
-func releaseAll(all []*unlocking) protocol.Request[[]protocol.Kept] {
-	var holds []protocol.Leaving
-	for _, d := range all {
-		holds = append(holds, protocol.Leaving{Lock: d.h.core.proto.(*protocol.Lock), ID: d.id, Late: d.tombstone})
-	}
-	return protocol.ReleaseAll(holds)
+	wg.Wait()
 }

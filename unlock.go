@@ -10,11 +10,6 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// release implements holding.
-func (h *hold) release(ctx context.Context, l *Lease, called clock.Instant) error {
-	return h.endLease(ctx, l, called, nil)
-}
-
 // finish ends a hold by another task than a release.
 type finish struct {
 	task func(id string, lateCopies bool) protocol.Task
@@ -22,48 +17,37 @@ type finish struct {
 	traceTime time.Duration
 }
 
-// endBy is Unlock of a lease by a finish.
-func (l *Lease) endBy(ctx context.Context, by finish) error {
-	return l.end(ctx, func(ctx context.Context, l *Lease, called clock.Instant) error {
-		return l.of.(*hold).endLease(ctx, l, called, &by)
-	})
-}
+// unlockLimit is when an Unlock that begins now is over: by the real clock, as it bounds commands.
+func (c *Client) unlockLimit() time.Time { return time.Now().Add(c.cfg.unlockTimeout) }
 
-// leave ends a lease. If it is the last one of a hold that is not lost, by ends the hold; nil: a release does.
+// endLease ends a lease; by is that of Lease.end.
 func (h *hold) endLease(ctx context.Context, l *Lease, called clock.Instant, by *finish) error {
-	limit := time.Now().Add(h.core.c.cfg.unlockTimeout) // by the real clock, as it bounds commands
-
+	limit := h.core.c.unlockLimit()
 	// Wait for other operations at this hold: a re-entry that is under way must not find
 	// the count that this release is about to set.
 	alone := h.ops().TakeWithin(ctx, h.core.c.cfg.unlockTimeout) == nil
 	d := h.beginUnlock(l, called, alone)
-	defer d.end()
 	if by != nil && d.task != nil && d.rest == 0 {
 		d.task, d.traceTime, d.finishes = by.task(d.id, h.lateCopies), by.traceTime, true
 	}
-	if d.handOver() {
-		l.handedOver = true
-		return nil
-	}
-	return d.send(h.core.c.events.about(ctx, h.core), limit)
+	return d.complete(ctx, limit)
 }
 
 // unlocking is the Unlock of one lease of a hold.
 type unlocking struct {
-	h          *hold
-	id         string        // of h: made only once
-	alone      bool          // no other operation is under way at the hold
-	rest       int           // how many leases are left
-	batch      *batch        // of the hold; nil: it is not handed over
-	inRow      int           // see rare
-	task       protocol.Task // to send to Redis; nil: nothing
-	err        error         // the result if there is no task
-	maybeEnded bool          // another request than task may have ended the hold
-	grants     bool          // the release grants the lock to a waiter that stands by
-	took       time.Duration // until task was answered
-	traceTime  time.Duration // see finish
-	finishes   bool          // task is that of a finish
-	tombstone  bool          // the release of h leaves a tombstone
+	h         *hold
+	lease     *Lease
+	id        string        // of h: made only once
+	alone     bool          // no other operation is under way at the hold
+	rest      int           // how many leases are left
+	batch     *batch        // of the hold; nil: it is not handed over
+	inRow     int           // see rare
+	task      protocol.Task // to send to Redis; nil: nothing
+	err       error         // the result if there is no task
+	grants    bool          // the release grants the lock to a waiter that stands by
+	took      time.Duration // until task was answered
+	traceTime time.Duration // see finish
+	finishes  bool          // task is that of a finish
 }
 
 // beginUnlock ends a lease of the hold, in this process.
@@ -74,7 +58,7 @@ func (h *hold) beginUnlock(l *Lease, called clock.Instant, alone bool) unlocking
 	h.checkLocked(called)
 	h.closeLocked(l)
 	d := h.unlockingLocked()
-	d.alone, d.rest = alone, int(h.open)
+	d.lease, d.alone, d.rest = l, alone, int(h.open)
 	switch {
 	case h.state != held:
 		d.err = h.causeLocked()
@@ -98,7 +82,7 @@ func (h *hold) beginUnlock(l *Lease, called clock.Instant, alone bool) unlocking
 // unlockingLocked returns an unlocking with a copy of what it needs of the hold.
 func (h *hold) unlockingLocked() unlocking {
 	r := h.rareState()
-	return unlocking{h: h, id: h.id(), batch: r.batch, inRow: r.inRow, tombstone: h.lateCopies}
+	return unlocking{h: h, id: h.id(), batch: r.batch, inRow: r.inRow}
 }
 
 // end admits other operations at the hold.
@@ -119,18 +103,30 @@ func (h *hold) releaseLocked(id string, n int) protocol.Task {
 	return h.core.proto.Release(id, n)
 }
 
-func (d *unlocking) send(ctx context.Context, limit time.Time) error {
-	if d.task == nil {
+// complete hands the hold over to a waiter of the client, or sends the task.
+func (d *unlocking) complete(ctx context.Context, limit time.Time) error {
+	defer d.end()
+	switch {
+	case d.task == nil:
 		return d.err
+	case d.handOver():
+		d.lease.handedOver = true
+		return nil
 	}
-	sent := d.h.core.c.now()
-	r := d.sendTo(ctx, limit)
-	d.took = d.h.core.c.now().Sub(sent)
+	r := d.send(ctx, limit)
 	if d.rest > 0 {
 		return d.h.partlyReleased(&r)
 	}
-	r.Unsure = r.Unsure || d.maybeEnded
 	return d.released(&r)
+}
+
+// send sends the task.
+func (d *unlocking) send(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
+	c := d.h.core.c
+	sent := c.now()
+	r := d.sendTo(c.events.about(ctx, d.h.core), limit)
+	d.took = c.now().Sub(sent)
+	return r
 }
 
 // partlyReleased is the result of a release that lowers the count in Redis to the number
@@ -155,7 +151,7 @@ func (h *hold) partlyReleased(r *protocol.Result[protocol.Kept]) error {
 // released is the result of the release of the last lease, which frees the lock.
 func (d *unlocking) released(r *protocol.Result[protocol.Kept]) error {
 	h, c := d.h, d.h.core.c
-	d.yieldToOthers(r.Heard, r.OfQuorum || protocol.StandByOf(h.core.proto) != nil)
+	d.yieldToOthers(r.Heard, h.core.ofQuorum() || protocol.StandByOf(h.core.proto) != nil)
 	if protocol.Takes(h.core.proto) == 0 || r.Heard == 0 { // otherwise the message of the release wakes them
 		c.lines.Wake(h.core.id())
 	}

@@ -40,7 +40,7 @@ func (a *attempt) leavesWith(lease *Lease) *wait.Left[snapshot] {
 	if lease == nil {
 		return nil
 	}
-	h := lease.of.(*hold)
+	h := lease.hold
 	if protocol.Takes(a.core.proto) > 0 {
 		return &wait.Left[snapshot]{
 			Beside: true, Permits: a.last.permits, Until: a.last.until, Round: a.last.refused,
@@ -135,7 +135,7 @@ func (a *attempt) noteAnswer(r *protocol.Result[protocol.Entered], acked bool) {
 	if acked {
 		within = a.core.c.cfg.ackTimeout
 	}
-	a.Snapshot.noteAnswer(r, a.core.c.env.Clock.Now(), within)
+	a.Snapshot.noteAnswer(r, a.core.ofQuorum(), a.core.c.env.Clock.Now(), within)
 	a.Share()
 }
 

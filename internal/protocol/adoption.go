@@ -171,7 +171,7 @@ func (t *inTurn) alone(r Result[int64]) Result[Kept] {
 	} else if r.TooFew != nil {
 		r.Err, r.Unsure = wire.Because(wire.ErrUnreachable, r.TooFew), true
 	}
-	return Result[Kept]{Err: r.Err, Unsure: r.Unsure, Last: r.Last}
+	return Result[Kept]{Err: r.Err, Unsure: r.Unsure}
 }
 
 // Send implements Task.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"time"
+
+	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // What only some types can is an interface each, and none of it is inherited: a type that cannot do a thing does not
@@ -129,6 +131,9 @@ func Hesitation(p Protocol, clashes int, crowd bool) time.Duration {
 // Guarded is a protocol of which other clients may shorten a fixed lease in Redis,
 // so that it has to be restored.
 type Guarded interface{ GuardsFixedLease() }
+
+// Quorum is a protocol that asks several servers.
+type Quorum interface{ Wires() []*wire.Deployment }
 
 // Bounded is a protocol whose leases are bounded by more than their drift.
 type Bounded interface {

@@ -58,6 +58,8 @@ func abilitiesOf(p Protocol) string {
 	can(is, "hesitant")
 	_, is = p.(Bounded)
 	can(is, "bounded")
+	_, is = p.(Quorum)
+	can(is, "quorum")
 	_, is = p.(Guarded)
 	can(is, "guarded")
 	return strings.Join(all, " ")

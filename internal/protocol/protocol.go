@@ -227,7 +227,7 @@ type Request[T any] interface {
 // Result is the result of a request.
 type Result[T any] struct {
 	Outcome T
-	Err     error // why there is no outcome; nil: there is one
+	Err     error // why there is no outcome; nil: there is one. See wire.LastFailure
 	// TooFew is set if the outcome needs replicas to confirm it, and too few have.
 	TooFew error
 	// Doubt is set if a hold was renewed that may have been lost before.
@@ -235,12 +235,8 @@ type Result[T any] struct {
 	// Unsure: a copy of the request other than the one that was answered may have run,
 	// or may run yet.
 	Unsure bool
-	// Last is the last failure of a copy, if a context ended the request and Err says so.
-	Last error
 	// Heard is how many connections listened to what was published; see wire.Answer.
 	Heard int
-	// OfQuorum: several servers were asked, and some of them may have answered.
-	OfQuorum bool
 }
 
 // Task is a request that can also be sent without a waiting caller.

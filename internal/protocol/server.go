@@ -45,7 +45,7 @@ func (q *asked[T]) result(a wire.Answer) Result[T] { return result(q.on, &q.r, a
 
 // result reads an answer. Only this function checks whether enough replicas have confirmed.
 func result[T any](on *wire.Deployment, q *wire.Request, a wire.Answer, read func(wire.Answer) (T, error)) (r Result[T]) {
-	r.Unsure, r.Last, r.Heard = a.Unsure, a.Last, a.Heard
+	r.Unsure, r.Heard = a.Unsure, a.Heard
 	if r.Outcome, r.Err = read(a); r.Err == nil && q.Acked {
 		if n, within := on.Acks(); a.Acks < n {
 			r.TooFew = fmt.Errorf("%d of %d replicas confirmed within %v", a.Acks, n, within)

@@ -84,9 +84,7 @@ func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) pro
 	tooFew, held := t.blocks(len(t.tally.failed)), t.tally.isHeld()
 	switch {
 	case ctx.Err() != nil && (tooFew || !held && !t.tally.met()): // otherwise the replies explain the result
-		cut := failed[protocol.Entered](ctx.Err())
-		cut.Last = t.silent()
-		return cut
+		return failed[protocol.Entered](wire.Cut(ctx.Err(), t.silent()))
 	case tooFew:
 		return t.shortOf()
 	}

@@ -191,10 +191,10 @@ func TestTryThatIsCutOffDoesNotBlameNodesThatHaveAnswered(t *testing.T) {
 		defer cancel()
 		time.AfterFunc(5*h.patience(0, 1, 2), cancel)
 		got := h.Enter(h.entry()).Do(ctx, budget)
-		if !errors.Is(got.Err, context.Canceled) || !errors.Is(got.Last, ErrNoQuorum) {
+		if !errors.Is(got.Err, context.Canceled) || !errors.Is(wire.LastFailure(got.Err), ErrNoQuorum) {
 			t.Fatalf("%+v", got)
 		}
-		said := got.Last.Error()
+		said := wire.LastFailure(got.Err).Error()
 		return strings.Contains(said, "3 of 5 nodes could not vote, 3 have to") &&
 			strings.Contains(said, "node 3: ") && !strings.Contains(said, "node 4: ")
 	})
@@ -245,7 +245,7 @@ func TestRefusedRaiseDoesNotCount(t *testing.T) {
 	}
 	e := h.entry()
 	got := h.look(e)
-	if !got.OfQuorum || !errors.Is(got.Err, ErrNoQuorum) {
+	if !errors.Is(got.Err, ErrNoQuorum) {
 		t.Fatalf("%+v", got)
 	}
 	if !strings.Contains(got.Err.Error(), "node 1: ") {
@@ -513,7 +513,7 @@ func TestCutOffTryTakesItsVotesBack(t *testing.T) {
 		}
 	}()
 	got := h.Enter(h.entry()).Do(ctx, budget)
-	if !errors.Is(got.Err, context.Canceled) || !errors.Is(got.Last, ErrNoQuorum) || !got.OfQuorum {
+	if !errors.Is(got.Err, context.Canceled) || !errors.Is(wire.LastFailure(got.Err), ErrNoQuorum) {
 		t.Errorf("%+v", got)
 	}
 	h.settled() // while acquires are not answered: a second copy that was would need no tombstone
@@ -540,7 +540,7 @@ func TestBudgetIsNoEndOfTheContext(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(bg)
 	cancel()
-	if got := h.Enter(h.entry()).Do(ended, budget); got.Err != context.Canceled || !got.OfQuorum {
+	if got := h.Enter(h.entry()).Do(ended, budget); got.Err != context.Canceled {
 		t.Errorf("%+v", got)
 	}
 	h.pass()

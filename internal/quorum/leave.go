@@ -301,7 +301,7 @@ func (t *nodeTask) Send(d protocol.Dispatch) {
 
 func (t *nodeTask) result(a wire.Answer) (got protocol.Result[protocol.Kept]) {
 	r, err := readRelease(a)
-	got.Err, got.Unsure, got.Last = err, a.Unsure, a.Last
+	got.Err, got.Unsure = err, a.Unsure
 	if err == nil && !t.done.Swap(true) {
 		t.of.open.Add(-1)
 	}

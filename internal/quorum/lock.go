@@ -71,7 +71,10 @@ type Lock struct {
 	pace       atomic.Int64 // how long a quorum took to reply to the last try, ns
 }
 
-var _ protocol.Reentrant = (*Lock)(nil)
+var (
+	_ protocol.Reentrant = (*Lock)(nil)
+	_ protocol.Quorum    = (*Lock)(nil)
+)
 
 const (
 	// keyHighest is a node's highest counter of all locks with a prefix. keyAdmitted is the process of the node
@@ -142,7 +145,7 @@ func (l *Lock) Votes() (keys []VoteKey) {
 	return keys
 }
 
-// Wires returns the deployments of the nodes.
+// Wires implements protocol.Quorum.
 func (l *Lock) Wires() (all []*wire.Deployment) {
 	for _, n := range l.nodes {
 		all = append(all, n.Wire)
@@ -232,16 +235,15 @@ func (r request[T]) Do(ctx context.Context, budget time.Duration) protocol.Resul
 		// The end of the budget is not the end of the caller's context.
 		got.Err = wire.NoAnswer(budget, got.Err)
 	}
-	got.OfQuorum = true
 	return got
 }
 
 func failed[T any](err error) protocol.Result[T] {
-	return protocol.Result[T]{Err: err, OfQuorum: true}
+	return protocol.Result[T]{Err: err}
 }
 
 func outcome[T any](o T) protocol.Result[T] {
-	return protocol.Result[T]{Outcome: o, OfQuorum: true}
+	return protocol.Result[T]{Outcome: o}
 }
 
 // lostTo returns how a hold has ended if a round or a release has the result no, and so many nodes have

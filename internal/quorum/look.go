@@ -57,11 +57,10 @@ func (l *Lock) inspect(ctx context.Context) protocol.Result[protocol.State] {
 	})
 	switch {
 	case err != nil:
-		cut := failed[protocol.State](err)
 		if l.blocks(len(t.failed)) {
-			cut.Last = l.noQuorum(&t)
+			err = wire.Cut(err, l.noQuorum(&t))
 		}
-		return cut
+		return failed[protocol.State](err)
 	case verdict == unknown:
 		return failed[protocol.State](l.unsettled(&t))
 	case verdict == no:

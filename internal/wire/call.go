@@ -408,7 +408,7 @@ func (c *call) leave() Answer {
 		if local {
 			last = &notSent{waited}
 		}
-		return Answer{Err: err, Unsure: c.sent > 0, Last: last}
+		return Answer{Err: Cut(err, last), Unsure: c.sent > 0}
 	}
 	if local {
 		return Answer{Err: &notSent{c.budget}}

@@ -61,6 +61,33 @@ func CutOff(err error) bool {
 	return Ended(err) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
+// cut is the error of a context that has ended a request after a copy of it had failed.
+type cut struct {
+	error
+	last error // of the latest such copy
+}
+
+func (e *cut) Unwrap() error { return e.error }
+
+// Cut adds the last failure of a copy of a request, if there is one, to the error of the context that has ended it.
+func Cut(ended, last error) error {
+	if last == nil {
+		return ended
+	}
+	return &cut{ended, last}
+}
+
+// LastFailure returns what Cut has added; nil: nothing.
+func LastFailure(err error) error {
+	if !Ended(err) {
+		return nil
+	}
+	if e := (*cut)(nil); errors.As(err, &e) {
+		return e.last
+	}
+	return nil
+}
+
 // notNow are the replies of a server that did not run the command, but may run it later, or that names
 // the server that will.
 var notNow = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "NOSCRIPT", "BUSY", "MISCONF", "max number of clients"}

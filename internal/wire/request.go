@@ -232,8 +232,6 @@ type Answer struct {
 	// unsent: the copy that failed has not left this process, and never will.
 	unsent bool
 	slot   uint8 // slot of the copy in its call
-	// Last is the last failure of a copy, if Err is the end of the call's context.
-	Last error
 }
 
 // isDoneBy reports whether a reply means that its copy of a request with OneEffect did all the work.

@@ -1116,7 +1116,7 @@ func TestRequestThatWaitedInThisProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(bg, budget)
 	defer cancel()
 	var why *notSent
-	if a := d.Do(ctx, time.Second, echoOf("late")); !errors.Is(a.Err, context.DeadlineExceeded) || !errors.As(a.Last, &why) || a.Unsure {
+	if a := d.Do(ctx, time.Second, echoOf("late")); !errors.Is(a.Err, context.DeadlineExceeded) || !errors.As(LastFailure(a.Err), &why) || a.Unsure {
 		t.Errorf("%+v", a)
 	}
 	set(time.Now().Add(-time.Second))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,6 +129,39 @@ func TestMultiLockReleaseOfAllWithLostReplyReleasesOnce(t *testing.T) {
 			locktest.UnlockLossy(t, lease, action)
 			told.want(t, map[string]error{names[0]: want, names[1]: want, names[2]: want})
 		}
+		absent(t, rdb, names...)
+		locktest.OnlyTombstones(t, rdb)
+	})
+}
+
+// The first run frees the members and its reply is lost, and the server refuses the second: then each member is released
+// alone, and that its hold is gone proves no loss.
+func TestMultiLockReleaseOfAllIsRefusedAfterALostReply(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		told := &verdicts{}
+		c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(20*time.Second), rlock.WithObserver(told))
+		loadScripts(t, rdb)
+		names := []string{"{m}a", "{m}b", "{m}c"}
+		lease := locktest.MustLock(t, locktest.MultiLockOf(t, c, names...))
+		var runs atomic.Int64
+		proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+			if !c.IsScript(locktest.SHA("lock/release_all")) {
+				return faultproxy.Pass
+			}
+			switch runs.Add(1) {
+			case 1:
+				return faultproxy.ResetAfter
+			case 2:
+				return faultproxy.Error
+			}
+			return faultproxy.Pass
+		})
+		locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnconfirmed, rlock.ErrUnreachable, nil, rlock.ErrLeaseLost)
+		if n := runs.Load(); n != 2 {
+			t.Errorf("%d runs for all", n)
+		}
+		told.want(t, map[string]error{names[0]: rlock.ErrUnconfirmed, names[1]: rlock.ErrUnconfirmed, names[2]: rlock.ErrUnconfirmed})
 		absent(t, rdb, names...)
 		locktest.OnlyTombstones(t, rdb)
 	})
@@ -315,4 +349,34 @@ func TestMultiLockIsReleasedByAServerWithoutMemory(t *testing.T) {
 	if n := locktest.Tombstones(locktest.Keys(t, rdb)); n != len(names) {
 		t.Errorf("%d tombstones", n)
 	}
+}
+
+// What a round has taken of one server is given back by one script.
+func TestRoundGivesBackByOneScript(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second), rlock.WithUnlockTimeout(20*time.Second))
+		loadScripts(t, rdb)
+		names := []string{"{m}a", "{m}b", "{m}c"}
+		long := locktest.MustLock(t, locktest.NewClient(t, rdb).NewLock(names[2]))
+		m, err := rlock.NewMultiLock([]*rlock.Lock{c.NewLock(names[0]), c.NewLock(names[1]), c.NewLock(names[2])}, rlock.WithRound(300*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := locktest.OnNth(t, proxy, "lock/release_all", 1, faultproxy.Pass)
+		got := make(chan locktest.Grant, 1)
+		go func() {
+			lease, err := m.Lock(bg, rlock.WithWait(time.Minute))
+			got <- locktest.Grant{Lease: lease, Err: err}
+		}()
+		locktest.Eventually(t, "the round is over", func() bool { return seen.Load() == 1 })
+		locktest.Eventually(t, "nothing is held", func() bool { return rdb.Exists(bg, names[0], names[1]).Val() == 0 })
+		locktest.MustUnlock(t, long)
+		g := <-got
+		if g.Err != nil {
+			t.Fatal(g.Err)
+		}
+		locktest.MustUnlock(t, g.Lease)
+		absent(t, rdb, names...)
+	})
 }
