@@ -67,7 +67,7 @@ func readAdoption(a wire.Answer) (Adoption, error) {
 	return Adoption{}, wire.ErrReply(a.Val)
 }
 
-// Detach offers a hold to whoever has the secret, and then tells whether it is there. The hold is not renewed any
+// Detach offers a hold to anyone who has the secret, and then reports whether it is there. The hold is not renewed any
 // more, and ends within rest.
 func Detach(p Adoptable, id string, secret Secret, token int64, rest time.Duration) Task {
 	a := p.adoption()
@@ -77,7 +77,7 @@ func Detach(p Adoptable, id string, secret Secret, token int64, rest time.Durati
 	return &inTurn{a.site, id, offer, func(int64) Task { return p.Renew(id, 0) }}
 }
 
-// FindDetached looks for a detached hold, for whoever has its handle and is about to renew it for a lease, or to end it. The outcome
+// FindDetached finds a detached hold, for a caller that has its handle and is about to renew it for a lease, or to end it. The outcome
 // is the id that it has in the lock; empty: there is none.
 func FindDetached(p Adoptable, old string, secret Secret, lease time.Duration) Request[string] {
 	a := p.adoption()
@@ -133,7 +133,7 @@ func (q *Queued) adoption() adoption {
 	return a
 }
 
-// inTurn is a request, and a task that is sent when the first is answered. Its outcome is that of the task; without
+// inTurn is a request, and a task that is sent when the first is answered. Its outcome is the task's; without
 // one, Done.
 type inTurn struct {
 	site  *Site

@@ -6,7 +6,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Slot is equal for Locks of one client whose keys one script may use: those of one server, or of one slot of a cluster.
+// Slot is equal for Locks of one client whose keys one script may use: Locks of one server, or of one slot of a cluster.
 // EnterAll and ReleaseAll need that.
 type Slot struct {
 	site *Site
@@ -44,7 +44,7 @@ type Leaving struct {
 
 // ReleaseAll ends several holds of Locks of one Slot. The outcome has one item for each, in
 // order. It is not sent again to a server that cannot be reached: the caller can release
-// each hold by itself, which is retried for longer.
+// each hold separately, which is retried for longer.
 func ReleaseAll(all []Leaving) Request[[]Kept] {
 	site := all[0].Lock.site
 	keys := make([]string, 0, 2*len(all))

@@ -45,10 +45,10 @@ type StandBy interface {
 	// StandsBy reports whether ReleaseNext can be asked: not of each server.
 	StandsBy() bool
 	// ReleaseNext is the last Release of a hold that makes a waiter the holder in the same
-	// step. token is that of the hold; inRow is how many holders in a row have become so by a release, with the
+	// step. token is the hold's token; inRow is how many holders in a row have become so by a release, with the
 	// next one.
 	ReleaseNext(id string, token int64, inRow int) Task
-	// ListenForGrants has told called for each waiter of the client that a release has made the
+	// ListenForGrants makes told be called for each waiter of the client that a release has made the
 	// holder. It returns nil if there is no channel to listen to.
 	ListenForGrants(told func(Grant)) (end func())
 }
@@ -61,7 +61,7 @@ func StandByOf(p Protocol) StandBy {
 	return nil
 }
 
-// Queue is a protocol whose waiters may have a place in Redis. Each look is a sign of
+// Queue is a protocol whose waiters may have a place in Redis. Each request is a sign of
 // life for it, and an abandoned acquire has to remove it.
 type Queue interface {
 	KeepsPlace() bool // not of readers that are preferred
@@ -97,7 +97,7 @@ type Taking interface{ Takes() int }
 // hold is either exclusive or shared with any number.
 func Takes(p Protocol) int { return property(p, Taking.Takes) }
 
-// Polled is a protocol whose waiters Glance can look for. Of any other only Enter tells whether the
+// Polled is a protocol that Glance can poll. For any other, only Enter finds out whether the
 // lock may be free, or it keeps the waiter's place.
 type Polled interface{ Glanced() *HashLock }
 
@@ -106,7 +106,7 @@ func GlancedOf(p Protocol) *HashLock { return property(p, Polled.Glanced) }
 
 // Paced is a protocol whose waiters look more often than others.
 type Paced interface {
-	// LongestPause bounds a waiter's pause after its look number turn, from 0.
+	// LongestPause bounds a waiter's pause after its request number turn, from 0.
 	LongestPause(who int64, turn int) time.Duration
 }
 
@@ -116,14 +116,14 @@ func LongestPause(p Protocol, who int64, turn int) time.Duration {
 	return cmp.Or(pause, math.MaxInt64)
 }
 
-// Hesitant is a protocol whose waiters do not look at once after a message.
+// Hesitant is a protocol whose waiters pause between a message and their request.
 type Hesitant interface {
-	// Hesitation bounds the random pause between a message and the look, after so many looks in
+	// Hesitation bounds the random pause between a message and the request, after so many requests in
 	// a row with split votes. crowd: several other clients wait.
 	Hesitation(clashes int, crowd bool) time.Duration
 }
 
-// Hesitation bounds the pause between a message and the look.
+// Hesitation bounds the pause between a message and the request.
 func Hesitation(p Protocol, clashes int, crowd bool) time.Duration {
 	return property(p, func(h Hesitant) time.Duration { return h.Hesitation(clashes, crowd) })
 }
@@ -156,7 +156,7 @@ type Revocable interface{ Revocation() Revocation }
 func RevocationOf(p Protocol) Revocation { return property(p, Revocable.Revocation) }
 
 // Growing is a protocol whose waiters stay outside of the queue while there is too little for
-// them, whoever leaves.
+// them, no matter which of them leaves.
 type Growing interface {
 	Protocol
 	// ListenForMore has notify called when there is more. It returns nil if it cannot, now or
@@ -166,9 +166,9 @@ type Growing interface {
 
 // Crowded is a protocol of which a message has many clients look, and few of them can enter.
 type Crowded interface {
-	// Hear has freed called when permits were given back, with how many are free, as far as the
+	// Hear makes freed be called when permits were given back, with how many are free, as far as the
 	// message says, and notify when messages may have been missed. It returns nil if it cannot,
-	// now or ever. So does HearTaken, which has taken called when an acquire that Tells has left so
+	// now or ever. So does HearTaken, which makes taken be called when an acquire that Tells has left so
 	// many.
 	Hear(notify func(), freed func(n int64)) (end func())
 	HearTaken(taken func(left int64)) (end func())

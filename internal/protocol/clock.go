@@ -84,7 +84,7 @@ func (s *Site) clock(n *Names) string {
 		return d.clock
 	}
 	key := s.Clock.ofSlot(n.slot())
-	if d != nil { // two callers at once make the same
+	if d != nil { // two concurrent callers make the same
 		n.derived.Store(&derived{d.channel, key})
 	}
 	return key

@@ -24,7 +24,7 @@ type Cron struct {
 	process   any // string
 }
 
-// CronRuns is how many runs of a CronJob Redis keeps, beside those that go on, and those of ticks that are
+// CronRuns is how many runs of a CronJob Redis keeps, in addition to runs in progress, and to runs of ticks that are
 // younger than cronYoung: late processes still find those.
 const (
 	CronRuns  = 100
@@ -32,7 +32,7 @@ const (
 )
 
 // CronAhead is how far a tick may be ahead of the server's clock. Ticks that one process with a wrong
-// clock has claimed would put those of all others in the shade: see floor in cron/enter.
+// clock has claimed would suppress the ticks of all others: see floor in cron/enter.
 const CronAhead = time.Hour
 
 // NewCron returns the protocol of a CronJob that keeps runs for so long. apart is the least time between
@@ -63,7 +63,7 @@ func (c *Cron) Peek(tick int64) Request[Run] {
 	return looking(c.site, "cron/peek", []string{c.runs, c.lock(tick)}, []any{tick}, readPeeked)
 }
 
-// Last asks for the run of the latest tick. If that runs, Peek tells whether somebody runs it.
+// Last requests the run of the latest tick. If it is in progress, Peek finds out whether a process runs it.
 func (c *Cron) Last() Request[Run] {
 	return looking(c.site, "cron/last", []string{c.ticks, c.runs}, nil, readPeeked)
 }
@@ -102,9 +102,9 @@ type Run struct {
 	State      RunState
 	TakenOver  bool
 	Token      int64
-	Start, End int64 // ms since 1970 by the server's clock; End 0: not known; of a run that goes on, that of its lease
+	Start, End int64 // ms since 1970 by the server's clock; End is 0 if not known, and the end of the lease of a run in progress
 	HoldID     string
-	Process    string // the text of that of the caller; "-": it is anonymous
+	Process    string // text of the caller's process; "-" if anonymous
 	Text       string // of the error
 }
 
@@ -179,7 +179,7 @@ type Tick struct {
 const (
 	notBegun int32 = iota // its claim, if there is one, can be taken back
 	begun                 // it cannot
-	runs                  // and Redis is told
+	runs                  // and Redis has it
 )
 
 // Retention is how long after its tick a run is kept.
@@ -201,7 +201,7 @@ func (t *Tick) Begin() { t.phase.Store(begun) }
 // NotBegun takes back a Begin whose function does not run.
 func (t *Tick) NotBegun() { t.phase.Store(notBegun) }
 
-// Runs says, after Begin, that the function runs for certain: from then on each renewal tells that to
+// Runs notes, after Begin, that the function surely runs: from then on each renewal reports that to
 // those who ask for the tick.
 func (t *Tick) Runs() { t.phase.Store(runs) }
 
@@ -264,7 +264,7 @@ func (t *Tick) Finish(id string, state RunState, text string, late bool) Task {
 		[]any{id, t.tick, string(state), text, keep(late), t.names.Channel(), site.how()})
 }
 
-// Release implements Protocol. Whoever has begun ends by Finish, unless the lease was lost.
+// Release implements Protocol. A run that has begun ends by Finish, unless the lease was lost.
 func (t *Tick) Release(id string, n int) Task {
 	if n > 0 {
 		return t.HashLock.Release(id, n)

@@ -9,7 +9,7 @@ import (
 var _ Protocol = (*Election)(nil)
 
 // Election is the protocol of an Election: a lock with a queue whose exclusive hold is the
-// leadership, beside which its holder writes a value. Changes of either are announced.
+// leadership, next to which its holder writes a value. Changes of either are announced.
 type Election struct{ Queued }
 
 // NewElection returns the protocol of an Election. Locks of its name have nothing to do with it.

@@ -8,7 +8,7 @@ import (
 
 // Glance adds looks at locks of one client to a round, one request for as many of them as
 // a script can reach. done is called once for each request, with the numbers of its locks
-// and the outcome for each: Busy, or no verdict if a waiter should look by itself. After an
+// and the outcome for each: Busy, or no verdict if a waiter should send a request itself. After an
 // error all should.
 func Glance(locks []*HashLock, round *wire.Round, done func(which []int, outcomes []Entered, err error)) {
 	var groups [][]int

@@ -13,7 +13,7 @@ type Kind struct {
 	Family string // see LockID; empty: each set of servers of a RedLock is one
 	Side   Side
 	Sides  bool // it is one of two
-	// Beside is what follows the name of the lock in the key that has its holds; empty: nothing does.
+	// Beside is the suffix of the lock's name in the key that has its holds; empty if the name is the key.
 	Beside string
 	// Excludes: it is not granted while another type has the name, and those see its keys.
 	Excludes bool
@@ -90,7 +90,7 @@ func kindBeside(what string) (k *Kind, tick string) {
 	return nil, ""
 }
 
-// The protocols say what they are: Kind implements Protocol.
+// Kind implements Protocol.
 func (l *Lock) Kind() *Kind        { return kindsByID["lock"] }
 func (l *Fair) Kind() *Kind        { return kindsByID["fair"] }
 func (l *Fenced) Kind() *Kind      { return kindsByID["fenced"] }

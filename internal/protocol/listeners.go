@@ -41,7 +41,7 @@ func (q listened) Do(ctx context.Context, budget time.Duration) Result[State] {
 	return r
 }
 
-// listenersBy is how a script that is told so can count who listens; silent: it cannot. A node of
+// listenersBy is the command with which a script can count subscriptions; silent if it cannot. A node of
 // a cluster knows only its own subscribers to a channel that is not sharded.
 func (s *Site) listenersBy() string {
 	switch command := s.Wire.PublishCommand(); {

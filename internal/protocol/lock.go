@@ -59,7 +59,7 @@ func (l *standByLock) StandsBy() bool {
 	return l.site.Wire.AnySlots() && l.site.Wire.PublishCommand() == "publish" && l.site.grantsAtOnce()
 }
 
-// standByMost is how long a waiter stands by after a look; or a third of its lease, if that is
+// standByMost is how long a waiter stands by after a request; or a third of its lease, if that is
 // less.
 const standByMost = 3 * time.Second
 

@@ -48,7 +48,7 @@ func (n *Names) Derive(name string) error {
 	return nil
 }
 
-// beside are the beginnings of what Redisson has beside a lock: each with the name of that lock
+// beside has the prefixes of Redisson's additional keys of a lock: each with the name of that lock
 // after it, which has a brace then.
 var beside = []string{
 	"redisson_lock__channel:", "redisson_lock_queue:", "redisson_lock_timeout:", "redisson_lock_token:", "redisson_unlock_latch:",
@@ -114,17 +114,17 @@ func endsWithID(name string) bool {
 func (n *Names) Channel() string { return n.keep().channel }
 
 // keep derives the name that each hold needs, for good. The first release does it, since
-// others may follow; a type that keeps more than that anyway does it at once.
+// others may follow; a type that keeps more than that anyway does it immediately.
 func (n *Names) keep() *derived {
 	d := n.derived.Load()
-	if d == nil { // two callers at once make the same
+	if d == nil { // two concurrent callers make the same
 		d = &derived{channel: prefixed("redisson_lock__channel", n.Lock)}
 		n.derived.Store(d)
 	}
 	return d
 }
 
-// slot is that of all its keys. A held lock does not keep it.
+// slot is the slot of all its keys. A held lock does not keep it.
 func (n *Names) slot() int { return wire.Slot(n.Lock) }
 
 // Tombstone is the key that says that a hold has ended.
@@ -160,7 +160,7 @@ type keys []string
 func (k keys) and(more ...string) []string { return append(k[:len(k):len(k)], more...) }
 
 // UUIDVersion is the version of the client ids of this module: the one for custom use.
-// Those of Redisson have version 4, so a hold id tells whose client made it.
+// Redisson's ids have version 4, so a hold id shows which library made it.
 const UUIDVersion = 8
 
 // Ours reports whether a client of this module made a hold id.

@@ -8,7 +8,7 @@ import (
 
 var _ Protocol = (*Once)(nil)
 
-// Once is the protocol of a Once: a Lock on keys of its own, beside which its holder leaves a
+// Once is the protocol of a Once: a Lock on separate keys, next to which its holder leaves a
 // result.
 type Once struct {
 	HashLock
@@ -31,7 +31,7 @@ func (o *Once) Keep() time.Duration { return o.keep }
 // Glanced implements Polled.
 func (o *Once) Glanced() *HashLock { return &o.HashLock }
 
-// Fail ends the hold with an id, and tells those who wait that its function has failed, and why.
+// Fail ends the hold with an id, and reports to waiters that its function has failed, and why.
 // With late, copies of its first request may come late.
 func (o *Once) Fail(id, text string, late bool) Task {
 	return o.site.leaving("once/fail",

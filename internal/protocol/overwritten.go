@@ -23,7 +23,7 @@ var bearing = map[string][]string{
 }
 
 // overwritten reports whether a request about a hold has failed because the hold has been overwritten. Of other
-// keys, such as those of waiters, that says nothing about the hold.
+// keys, such as the keys of waiters, that proves nothing about the hold.
 func overwritten(r *wire.Request, err error) bool {
 	if !errors.Is(err, wire.ErrForeignKey) {
 		return false

@@ -20,7 +20,7 @@ var (
 )
 
 // Permits is the protocol of taking n permits of a PermitSemaphore at a time. They are
-// those of Redisson's RPermitExpirableSemaphore.
+// shared with Redisson's RPermitExpirableSemaphore.
 type Permits struct {
 	*semaphore
 	n int
@@ -67,7 +67,7 @@ type Counted struct {
 	Waiters int // in Redis; -1: Redis does not keep them
 }
 
-// HeldPermits are the permits of one hold; those of Redisson are each of their own.
+// HeldPermits are the permits of one hold; each permit of Redisson is a hold of its own.
 type HeldPermits struct {
 	HoldID string // see PermitHoldID
 	N      int
@@ -159,7 +159,7 @@ func PermitHoldID(permit, client string) string {
 func (p *Permits) Enter(e *Acquire) Request[Entered] {
 	args := []any{permitBase(e.ID), p.n, p.site.millis(e.Lease)}
 	var keys []string
-	others := "" // where they hear it
+	others := "" // their channel
 	if e.Tells {
 		others = p.channel + taken
 	}
@@ -185,8 +185,8 @@ func permitReader(client string) func(wire.Answer) (Entered, error) {
 	}
 }
 
-// readPermits reads the reply of an enter script for permits: see readEntered. That of a
-// grant has the free permits and the rest where others have tokens; that of a refusal ends
+// readPermits reads the reply of an enter script for permits: see readEntered. The reply of a
+// grant has the free permits and the rest where others have tokens; the reply of a refusal ends
 // with how many permits there are, and how many of them are free.
 func readPermits(a wire.Answer) (Entered, error) {
 	const counted = 6

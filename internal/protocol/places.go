@@ -48,7 +48,7 @@ func readPlaced(a wire.Answer) (Entered, error) {
 		return Entered{Verdict: Busy, Rest: millis(n), Members: Members{Missing: missing}}, nil
 	}
 	e, err := readEntered(a)
-	e.Inside, e.Others = e.Others, 0 // members, of which none keeps others out by itself
+	e.Inside, e.Others = e.Others, 0 // members, none of which keeps others out alone
 	return e, err
 }
 

@@ -27,7 +27,7 @@ type Protocol interface {
 
 	// Enter asks for the first entry of a hold. If e waits, a type that keeps its
 	// waiters in Redis adds this one, or gives a sign of life for its place. Enter may
-	// change e for the next look, the id included.
+	// change e for the next request, the id included.
 	Enter(e *Acquire) Request[Entered]
 	// Release lowers the count of a hold's entries to n; 0 ends the hold.
 	Release(id string, n int) Task
@@ -39,7 +39,7 @@ type Protocol interface {
 	// asks whether the hold exists.
 	Renew(id string, lease time.Duration) Task
 
-	// ForceUnlock ends all holds (of a read-write lock, those of this side), or only the
+	// ForceUnlock ends all holds (of a read-write lock, the holds of this side), or only the
 	// one with the id in owner. It reports whether there was one.
 	ForceUnlock(holdID string) Request[bool]
 	// Inspect asks who holds the lock.
@@ -67,30 +67,30 @@ type HoldID struct {
 	Number int64  // the one in ID
 }
 
-// Acquire is an acquire of a lock: its arguments, and its state from look to look.
+// Acquire is an acquire of a lock: its arguments, and its state from one request to the next.
 type Acquire struct {
 	HoldID
 	Lease    time.Duration
-	Wait     bool   // if the lock is not free
-	Outer    string // id of the caller's hold of the other side, under which it may enter; empty: none
+	Wait     bool   // the caller waits if the lock is not free
+	Outer    string // id of the caller's hold of the other side, under which it may enter, or ""
 	Priority int
 	Value    string // what the leader of an Election proclaims from the beginning
 	Reserve  int    // how many more tokens to draw, for holds to which this one is handed over
-	// StandBy: it waits, and its client listens for grants. If a hold of another client keeps it
-	// out, a release can make it the holder: see ReleaseNext.
+	// StandBy: the caller waits, and its client is subscribed to grants. If a hold of another client keeps
+	// it out, a release can make it the holder: see ReleaseNext.
 	StandBy bool
-	// Tells: others wait for the permits that it takes, and are told how many are left.
+	// Tells: others wait for the permits that it takes, so it publishes how many are left.
 	Tells bool
 
-	Tries   int    // looks so far, including this one
-	Leads   bool   // it is the first of its client's waiters, as far as is known
-	Placed  bool   // an earlier look may have left a place in Redis, or stood by
-	Granted bool   // an earlier look may have been granted, and no lease was made of it
-	Yields  bool   // waiters of other clients have gone first, which are likely to ask for it now
-	Splits  int    // looks in a row at which no owner had a quorum,
-	Clashes int    // and those of them that asked all nodes;
-	Rival   string // which hold had the most other votes at the last of them,
-	Again   int    // and at how many in a row it had
+	Tries   int    // requests so far, including this one
+	Leads   bool   // the acquire is known to be the first of its client's waiters
+	Placed  bool   // an earlier request may have left a place in Redis, or stood by
+	Granted bool   // an earlier request may have been granted, without a lease being made of it
+	Yields  bool   // waiters of other clients have gone first, and are likely to acquire now
+	Splits  int    // requests in a row at which no owner had a quorum
+	Clashes int    // how many of those requests went to all nodes
+	Rival   string // hold with the most other votes at the latest of them
+	Again   int    // requests in a row at which Rival had the most other votes
 	Round   int64  // of a read-write lock, in which it was first refused; or NoRound
 }
 
@@ -128,7 +128,7 @@ type Entered struct {
 	Keeper // Busy
 	Queueing
 	Handed
-	Supply  // of a semaphore: what is left after a grant, beside which others can enter, and no hold ends within Rest
+	Supply  // of a semaphore: what is left after a grant; others can enter too, and no hold ends within Rest
 	Members // of a Busy DoubleBarrier
 }
 
@@ -136,7 +136,7 @@ type Entered struct {
 type Keeper struct {
 	// Holder is one holder, and Others is how many more there are. Both are
 	// empty if the lock is free, but reserved for a waiter that goes first. Known says
-	// whether the reply told.
+	// whether the reply has that.
 	Holder string
 	Others int64
 	Known  bool
@@ -188,7 +188,7 @@ type Grant struct {
 	Token    int64
 	Reserved int64 // how many more tokens were drawn: those that follow Token
 	InRow    int   // how many holders in a row have become so, with this one
-	Look     int   // the last look (Acquire.Tries) of the waiter before that
+	Look     int   // the last request (Acquire.Tries) of the waiter before that
 }
 
 // State is who holds a lock.
@@ -235,7 +235,7 @@ type Result[T any] struct {
 	// Unsure: a copy of the request other than the one that was answered may have run,
 	// or may run yet.
 	Unsure bool
-	// Heard is how many connections listened to what was published; see wire.Answer.
+	// Heard is how many connections got what was published; see wire.Answer.
 	Heard int
 }
 

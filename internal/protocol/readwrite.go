@@ -2,7 +2,7 @@ package protocol
 
 // readWrite is what the protocols of both sides of a ReadWriteLock have in common. The
 // scripts build the names of readers' timers, which share the slot of the lock: whose there
-// are, only the hash tells. Timers that a request depends on are declared as keys, as all
+// are is known only from the hash. Timers that a request depends on are declared as keys, as all
 // others are, so that it waits while a cluster moves the slot.
 type readWrite struct {
 	located
@@ -34,7 +34,7 @@ func newReadWrite(site *Site, names *Names, side string, preferReaders bool) rea
 // turns reports whether readers and writers take turns.
 func (l *readWrite) turns() bool { return l.writers != "" }
 
-// leaving are the keys of a script that ends a write hold: some, and those of the readers that it lets go first.
+// leaving returns the keys of a script that ends a write hold: some, and the keys of the readers that go first.
 func (l *readWrite) leaving(some ...string) []string {
 	if l.turns() {
 		some = append(some, l.readers, l.admitted)
@@ -42,7 +42,7 @@ func (l *readWrite) leaving(some ...string) []string {
 	return some
 }
 
-// place returns how long a look keeps a place among the waiters, ms, and 1 if an earlier
+// place returns how long a request keeps a place among the waiters, ms, and 1 if an earlier
 // look may have left one.
 func (l *readWrite) place(e *Acquire) (ms int64, had int) {
 	if e.Leads && l.turns() && e.Outer == "" {

@@ -15,7 +15,7 @@ import (
 // scripts/shared/record.lua.
 type Op struct {
 	Page   *Page // no other operation uses it
-	Number int64 // higher than that of any operation that used the page before
+	Number int64 // higher than the number of any operation that used the page before
 }
 
 // Page is where Redis notes what the latest of some operations did. One goroutine uses it.
@@ -33,7 +33,7 @@ func (p *Page) Next() Op {
 	return Op{Page: p, Number: p.number}
 }
 
-// Pages are those of a client's operations that must count once. There are as many as operations were
+// Pages are the pages of a client's operations that must count once. There are as many as operations were
 // ever under way together.
 type Pages struct {
 	mu   sync.Mutex // guards the rest
@@ -55,7 +55,7 @@ func (ps *Pages) Take(client string) *Page {
 }
 
 // Give is called when Redis knows of the operation, or of its end, or nothing can come of
-// it: a late copy is stopped by its record, or by that of the next operation.
+// it: a late copy is stopped by its record, or by the record of the next operation.
 func (ps *Pages) Give(p *Page) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

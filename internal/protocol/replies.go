@@ -84,7 +84,7 @@ func readStood(a wire.Answer) (Entered, error) {
 	return e, err
 }
 
-// flag is how scripts are told yes or no.
+// flag is a boolean argument of scripts.
 func flag(is bool) int {
 	if is {
 		return 1

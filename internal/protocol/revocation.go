@@ -8,7 +8,7 @@ import (
 // Revocation is how the holders of a lock are asked to release it. A request consists of a
 // key in the slot of the lock for each hold that is meant, and a message on a channel of the
 // lock that somebody was asked. The key has the id of the hold, so that it never concerns
-// another one, and ends by itself. No holder pays for it who does not listen.
+// another one, and expires. It costs nothing for a holder that does not listen.
 type Revocation interface {
 	// Ready is called before RequestRelease and Listen: it finds out how to publish.
 	Ready(ctx context.Context) error
@@ -32,7 +32,7 @@ const MostAsked = 500
 // AskedKey is the key that says that the holder with an id was asked.
 func (n *Names) AskedKey(id string) string { return n.Derived("rlock:asked:" + id) }
 
-// AskedChannel is the channel on which those who were asked are told.
+// AskedChannel is the channel on which holders are notified of requests to release.
 func (n *Names) AskedChannel() string { return n.Derived("rlock:asked") }
 
 // revocation is the Revocation of the types with one server, or a node for each slot.
@@ -60,7 +60,7 @@ func (r revocation) Listen(notify func()) (end func()) {
 	return r.site.listen(r.names.AskedChannel(), notify)
 }
 
-// They implement Revocable.
+// Revocation implements Revocable.
 func (l *ownedLock) Revocation() Revocation { return revocation{l.site, l.names} }
 func (l *readWrite) Revocation() Revocation { return revocation{l.site, l.names} }
 func (q *Queued) Revocation() Revocation    { return revocation{q.site, q.names} }

@@ -83,12 +83,12 @@ func (f *Files) assemble(name string) error {
 		}
 		text := in.out.String()
 		f.scripts[variant] = wire.NewScript(name, text, strings.Contains(text, "local function announce("))
-		f.parts[name] = in.done // those of the variant, which has more, if there is one
+		f.parts[name] = in.done // the files of the variant, which has more, if there is one
 	}
 	return nil
 }
 
-// Scripts are those of the files, of which override replaces some texts by name, "lock/enter" or
+// Scripts returns the scripts of the files; override replaces some texts by name, "lock/enter" or
 // "shared/ttl". It fails if there is no text of that name, or if one includes a file that does not
 // exist.
 func (f *Files) Scripts(override map[string]string) (Scripts, error) {

@@ -21,7 +21,7 @@ type Found struct {
 	key  string
 }
 
-// Open returns the protocol for looking at it. Names are those of the name.
+// Open returns the protocol with which to inspect it. Names are the keys of the name.
 func (f *Found) Open(site *Site, names *Names) Protocol {
 	p := f.Kind.Open(site, names)
 	if t, is := p.(*Tick); is {
@@ -46,13 +46,13 @@ type Search struct {
 func NewSearch(prefix string, pattern Pattern) *Search {
 	s := &Search{prefix: prefix, pattern: pattern}
 	if prefix != "" || strings.Trim(pattern.text, "*") != "" {
-		// The names of some types are only in keys beside: "{name}:rlock:fairrw".
+		// The names of some types are only in additional keys: "{name}:rlock:fairrw".
 		s.match = "*" + escape(prefix) + pattern.text + "*"
 	}
 	return s
 }
 
-// Next looks at the next keys. It reports whether there are more.
+// Next inspects the next keys. It reports whether there are more.
 func (s *Search) Next(ctx context.Context, d *wire.Deployment, node redis.UniversalClient, within time.Duration) (found []Found, more bool, err error) {
 	type page struct {
 		found []Found
@@ -92,7 +92,7 @@ func (s *Search) read(key string) (f Found, ok bool) {
 		if tick != "" {
 			var err error
 			if f.tick, err = strconv.ParseInt(tick, 10, 64); err != nil {
-				return f, false // it is beside the ticks
+				return f, false // it is not the key of a tick
 			}
 		}
 		name = base
@@ -103,7 +103,7 @@ func (s *Search) read(key string) (f Found, ok bool) {
 	return f, s.pattern.matches(f.Name)
 }
 
-// cutBeside splits a key that is beside the one with the name of a lock.
+// cutBeside splits an additional key of a lock.
 func cutBeside(key string) (name, what string, ok bool) {
 	at := strings.LastIndex(key, ":rlock:")
 	if at < 0 {
@@ -121,7 +121,7 @@ func cutBeside(key string) (name, what string, ok bool) {
 	return name, what, strings.Contains(name, "{") // no name without a brace has it after itself
 }
 
-// told leaves those that are locks as far as a sample of their fields shows, and tells their types. No
+// told keeps those that are locks as far as a sample of their fields shows, and sets their types. No
 // command reads all of a hash: it may be large, and somebody else's.
 func told(ctx context.Context, node redis.UniversalClient, all []Found) (locks []Found, err error) {
 	for part := range slices.Chunk(all, wire.BatchSize) {
@@ -174,7 +174,7 @@ func told(ctx context.Context, node redis.UniversalClient, all []Found) (locks [
 			if len(fields) == 0 || l.ttl.Val() < 0 || !holdsLock(fields, mode) {
 				continue
 			}
-			// Whoever may not see the keys beside the lock sees a Lock.
+			// To a user who may not read the additional keys it is a Lock.
 			kind := "lock"
 			switch {
 			case mode != "":
@@ -197,7 +197,7 @@ const sample = 8
 // aHold is the id of a hold, of ours or of Redisson, in a field or value of a lock's hash.
 var aHold = regexp.MustCompile(`(?i)^(?:[0-9a-z+/]{22}:)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:-?[0-9]+`)
 
-// holdsLock reports whether fields may be those of a lock's hash. What may is looked at:
+// holdsLock reports whether fields may belong to a lock's hash. If so, the key is inspected:
 // scripts/shared/fields.lua decides.
 func holdsLock(fields []string, mode string) bool {
 	if mode != "" && mode != "read" && mode != "write" {

@@ -80,9 +80,9 @@ type Permitted struct {
 	Supply
 }
 
-// Acquire takes n permits. If it tells, others who wait are told how many are left.
+// Acquire takes n permits. If it tells, it publishes for other waiters how many are left.
 func (s *Semaphore) Acquire(op Op, n int64, tells bool) Request[Taken] {
-	others := "" // where they hear it
+	others := "" // their channel
 	if tells {
 		others = s.channel + taken
 	}
@@ -150,10 +150,10 @@ func (s *Semaphore) HearTaken(taken func(left int64)) (end func()) {
 }
 
 // taken is added to the channel on which releases of permits are announced, for the one on which
-// an acquire tells how many it has left.
+// an acquire publishes how many it has left.
 const taken = ":rlock:taken"
 
-// hear listens to numbers on a channel: see Crowded.
+// hear subscribes to numbers on a channel: see Crowded.
 func (s *Site) hear(channel string, notify func(), number func(n int64)) (end func()) {
 	if !s.Wire.PublishKnown() {
 		return nil

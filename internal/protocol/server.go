@@ -216,7 +216,7 @@ const servedKey = "rlock:served"
 // ServedKey is Site.Served for a prefix.
 func ServedKey(prefix string) string { return prefix + servedKey }
 
-// Serve lets a new server grant locks at once. It reports whether the deployment is new: no
+// Serve lets a new server grant locks immediately. It reports whether the deployment is new: no
 // other process has served before.
 func (s *Site) Serve() Request[bool] {
 	return looking(s, "lock/serve", []string{s.Served}, nil, readBool)

@@ -14,7 +14,7 @@ func NewSpin(site *Site, names *Names, pause func(who int64, turn int) time.Dura
 	return &Spin{newOwnedLock(site, names), pause}
 }
 
-// silent tells scripts not to publish.
+// silent makes scripts not publish.
 const silent = "none"
 
 // Release implements Protocol.

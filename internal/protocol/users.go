@@ -42,7 +42,7 @@ func ReadUsers(page string) Users {
 	return users
 }
 
-// Commands are those of one user.
+// Commands are the commands of one user.
 func (u Users) Commands(heading string) []string { return u[heading].commands }
 
 // Use is a lock that somebody wants to use.
@@ -128,7 +128,7 @@ func samples(pattern, prefix, lock string) (own string, samples []string) {
 			begin, name = begin+"{", lock+"}"
 		}
 		if own = begin + escapePrefix(prefix) + "*"; len(begin) <= 2 {
-			name += ":rlock:check" // a key beside the lock
+			name += ":rlock:check" // an additional key of the lock
 		}
 		return own, []string{begin[1:] + name}
 	}

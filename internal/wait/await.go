@@ -13,41 +13,41 @@ import (
 )
 
 // Call waits in a line of its client for a hold, or for something else that Redis has. Only the head of a line
-// subscribes, and asks Redis: after each message, when the lease of the holder ends, and at the longest poll.
+// subscribes and polls: after each message, when the lease of the holder ends, and at the longest poll.
 //
-// A waiter that becomes the head asks Redis at once, unless it knows who holds the lock. So no wake-up is lost if
-// the waiter that was woken leaves.
+// A waiter that becomes the head polls immediately, unless it knows who holds the lock. So no wake-up is lost if the
+// waiter that was woken leaves.
 type Call[S comparable] struct {
 	Lines   *Lines[S]
 	Asks    Asker[S]
 	Who     int64            // for jitter
-	Need    int64            // how many permits it needs; 0: it is at no semaphore
-	Crowded protocol.Crowded // tells how many permits are free, where many clients wait and few can enter; nil: nothing does
+	Need    int64            // how many permits it needs; 0 if it waits for no permits
+	Crowded protocol.Crowded // publishes how many permits are free, where many clients wait and few can enter; or nil
 	Longest time.Duration    // the longest outage of Redis that it outlasts
-	Sleeper clock.Sleeper    // its owner begins and stops it
+	Sleeper clock.Sleeper    // begun and stopped by the owner of the call
 
-	Snapshot  S          // of the last look: its own, or that of the head of its line
-	Place     *Waiter[S] // its place in line, if it is the head, which shares its snapshot; otherwise nil
+	Snapshot  S          // of the latest poll, its own or the head's
+	Place     *Waiter[S] // place of the head, which shares its snapshot; nil behind it
 	Oversized bool       // it needs more permits than there are: others need not wait behind it
 	Yielded   bool       // it ended while it let waiters of other clients go first
-	Failing   time.Time  // when the first unanswered look began; zero: the last look was answered
-	failed    int        // looks of the head since then
+	Failing   time.Time  // when the first unanswered poll began; zero if the latest was answered
+	failed    int        // polls of the head since then
 }
 
-// Asker asks Redis for what a Call waits for. One goroutine calls it.
+// Asker polls Redis for a Call. One goroutine calls it.
 type Asker[S comparable] interface {
-	// Line is where the call waits. It changes when a look finds the call Oversized.
+	// Line is where the call waits. It changes when a poll finds the call Oversized.
 	Line() Key
-	// Look asks Redis once, and takes what the call waits for if it is free: left is how the call leaves its line
-	// then, else nil. Otherwise the next look comes within rest; negative: as late as possible. Look must be safe to
-	// call again after an error.
+	// Look polls once, and takes what the call waits for if it is free: left is how the call leaves its line then,
+	// otherwise nil. The next poll comes within rest; negative means as late as possible. Look must be safe to call
+	// again after an error.
 	Look(ctx context.Context) (left *Left[S], rest time.Duration, err error)
-	// Withdraw undoes what a look may have done, or may yet do, before the call waits behind others: those may wait
-	// for what a lost reply has granted.
+	// Withdraw undoes what a poll may have done, or may yet do, before the call waits behind others. Otherwise these
+	// could wait for the grant of a lost reply.
 	Withdraw()
-	// Listen subscribes the line, so that it is woken when it is time to look: see Call.Hear.
+	// Listen subscribes the line, so that messages wake its head: see Call.Hear.
 	Listen(w *Waiter[S])
-	// Pause is how long the head sleeps at most after its n-th look, which has returned rest and err.
+	// Pause returns how long the head sleeps at most after its n-th poll, which has returned rest and err.
 	Pause(w *Waiter[S], n int, rest time.Duration, err error) time.Duration
 	// Contends is called when the call has to wait for others, OnSnapshot when its snapshot has changed.
 	Contends()
@@ -56,26 +56,26 @@ type Asker[S comparable] interface {
 
 // Taker is an Asker that can be given a hold while it sleeps, and lets others go first.
 type Taker[S comparable] interface {
-	// WaitsSince notes the round in which Redis refused the waiters before it.
+	// WaitsSince records the round in which Redis refused the waiters before it.
 	WaitsSince(round int64)
-	// Begins is called when the call has become the head, before its first look.
+	// Begins is called when the call has become the head, before its first poll.
 	Begins(w *Waiter[S])
-	// Sleeps is called before the call sleeps: see Lines.Sleeps. poked: it can be woken.
+	// Sleeps is called before the call sleeps: see Lines.Sleeps. poked: pokes wake it.
 	Sleeps(w *Waiter[S], poked bool)
-	// Given is called with a hold: that of Lines.Give, or a *Grant. why is the reason if the wait has ended
+	// Given is called with the hold of Lines.Give, or with a *Grant. why is the reason if the wait has ended
 	// meanwhile. The error is ErrTooLate if the hold is of no use.
 	Given(ctx context.Context, hold any, why error) (*Left[S], error)
-	// Hesitates is how long the head waits at most between a message and its look.
+	// Hesitates returns how long the head waits at most between a message and its poll.
 	Hesitates(w *Waiter[S]) time.Duration
 }
 
 // errOversized is why a waiter leaves its line: see Call.Oversized.
 var errOversized = errors.New("there are not so many permits")
 
-// Await waits in line. The head looks whenever the lock may be free: after a message or a local release, when the
+// Await waits in line. The head polls whenever the lock may be free: after a message or a local release, when the
 // holder's lease is over, after the subscription was confirmed or rebuilt, and at the longest poll. rest is how
-// long the lock is known to be held; 0: the head looks at once. news is what Lines.Latest returned before the
-// caller's own look; 0: the caller has not looked.
+// long the lock is known to be held; with 0 the head polls immediately. news is what Lines.Latest returned before
+// the caller's own poll; 0 if the caller has not polled.
 func (t *Call[S]) Await(ctx context.Context, rest time.Duration, news int64) error {
 	since := t.now()
 	if !t.Failing.IsZero() {
@@ -87,14 +87,14 @@ func (t *Call[S]) Await(ctx context.Context, rest time.Duration, news int64) err
 			rest, news = 0, 0
 		case errOversized:
 			t.Lines.cfg.Env.StopOf("aside", t.Who)
-			rest, news = -1, 0 // the next look is when its new line is subscribed
+			rest, news = -1, 0 // the next poll is when its new line is subscribed
 		default:
 			return err
 		}
 	}
 }
 
-// taker is the Asker as a Taker; nil: it is none.
+// taker returns the Asker as a Taker, or nil.
 func (t *Call[S]) taker() Taker[S] {
 	of, _ := t.Asks.(Taker[S])
 	return of
@@ -129,11 +129,11 @@ func (t *Call[S]) inLine(ctx context.Context, since time.Time, rest time.Duratio
 	return err
 }
 
-// leads notes that the call is the head of a line.
+// leads records that the call is the head of a line.
 func (t *Call[S]) leads(w *Waiter[S]) {
 	t.Place = w
 	if t.Snapshot == (*new(S)) {
-		t.Snapshot = t.Lines.snapshotOf(w, t.Snapshot) // that of the head before it is still true
+		t.Snapshot = t.Lines.snapshotOf(w, t.Snapshot) // the previous head's is still true
 	}
 	t.Share()
 }
@@ -153,7 +153,7 @@ func (t *Call[S]) leavesLine(w *Waiter[S]) bool { return t.Oversized && w.line.k
 // wait is over.
 func (t *Call[S]) sleep(ctx context.Context, w *Waiter[S], d time.Duration, wake <-chan struct{}) (got *Left[S], err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err // whatever else has happened
+		return nil, err // before anything else
 	}
 	by := t.taker()
 	if by != nil {
@@ -173,7 +173,7 @@ func (t *Call[S]) sleep(ctx context.Context, w *Waiter[S], d time.Duration, wake
 		return by.Given(ctx, g, err)
 	}
 	if err == nil {
-		err = ctx.Err() // a thousand waiters that are canceled at once need not look
+		err = ctx.Err() // so that a thousand waiters that are canceled together do not poll
 	}
 	return nil, err
 }
@@ -235,7 +235,7 @@ func (t *Call[S]) waitAsHead(ctx context.Context, w *Waiter[S], rest time.Durati
 		}
 		t.Asks.Listen(w)
 		pause := t.Asks.Pause(w, look, rest, err)
-		if err = t.Lines.failure(w); err != nil { // the look may have consumed the poke of Lines.Fail
+		if err = t.Lines.failure(w); err != nil { // the poll may have consumed the poke of Lines.Fail
 			return nil, err
 		}
 		if got, err = t.sleep(ctx, w, pause, w.wake); got != nil || err != nil {
@@ -254,7 +254,7 @@ func (t *Call[S]) waitAsHead(ctx context.Context, w *Waiter[S], rest time.Durati
 	}
 }
 
-// lookAsHead is a look of the head of a line. It reports whether the wait is over; if not, rest is how long to sleep.
+// lookAsHead polls as the head of a line. It reports whether the wait is over; otherwise rest is how long to sleep.
 func (t *Call[S]) lookAsHead(ctx context.Context, w *Waiter[S]) (got *Left[S], rest time.Duration, over bool, err error) {
 	lines := t.Lines
 	w.drainWake()
@@ -282,8 +282,8 @@ func (t *Call[S]) lookAsHead(ctx context.Context, w *Waiter[S]) (got *Left[S], r
 	return nil, 0, true, cmp.Or(lines.failure(w), err)
 }
 
-// outlast is called by the head of a line after an unanswered look that began at a time. It returns the pause before
-// the next look. If the outage has lasted too long, it returns an error that says so, and fails those behind the head.
+// outlast is called by the head of a line after an unanswered poll that began at a time. It returns the pause before the
+// next poll. If the outage has lasted too long, it returns an error with its length, and fails the waiters behind the head.
 func (t *Call[S]) outlast(w *Waiter[S], began time.Time, err error) (pause time.Duration, over error) {
 	if t.Failing.IsZero() {
 		t.Failing = began
@@ -312,7 +312,7 @@ func (t *Call[S]) yield(ctx context.Context, w *Waiter[S]) (got *Left[S], err er
 	return got, err
 }
 
-// Hear subscribes the line of w. With Crowded set, each message also says how many permits are free.
+// Hear subscribes the line of w. With Crowded set, each message also contains how many permits are free.
 func (t *Call[S]) Hear(w *Waiter[S], listen func(notify func()) (end func())) {
 	if t.Crowded != nil {
 		listen = func(notify func()) (end func()) {

@@ -13,26 +13,26 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// A glance is one request that looks at many locks for their waiters, once in a longest poll. The head of a line whose
-// lock is held for long does not look by itself: it sleeps until a message pokes it, or until a glance does, because
-// the lock is free, its waiter holds it by now, or the lease ends soon. So idle waiters cost one command for each
-// hundred locks, and yet each lock is looked at as often as if each head did.
+// A glance is one request that polls many locks for their waiters, once in a longest poll. The head of a line whose lock
+// is held for long does not poll: it sleeps until a message pokes it, or until a glance does, because the lock is free,
+// its waiter holds it by now, or the lease ends soon. So idle waiters cost one command for each hundred locks, and yet
+// each lock is polled as often as if each head did.
 //
-// A glance only reads, so its answer may be lost: after an error each head looks by itself, and handles the error.
+// A glance only reads, so its reply may be lost: after an error each head polls itself, and handles the error.
 
-// watched is the part of a waiter for which glances look.
+// watched is the part of a waiter for which glances poll.
 type watched struct {
-	lock   *protocol.HashLock // the lock that glances look at; nil: the waiter looks by itself
-	since  time.Time          // when the glance began that is under way; zero: none is
+	lock   *protocol.HashLock // the lock that glances poll; nil if the waiter polls itself
+	since  time.Time          // when the glance under way began; zero without one
 	listed bool               // it is in Lines.relieved
 }
 
 // isLong reports whether a lock is held for so long that even a late glance comes before the end of the lease. A
-// negative rest: the lease has no known end.
+// negative rest means that the lease has no known end.
 func (q *Lines[S]) isLong(rest time.Duration) bool { return rest < 0 || rest > 2*q.cfg.LongestPoll }
 
-// Relieve is called by the head of a line before it sleeps. It reports whether glances look at the lock l for it from
-// now on. l is nil if they cannot. rest is how long the lock is known to be held.
+// Relieve is called by the head of a line before it sleeps. It reports whether glances poll the lock l for it from now
+// on. l is nil if they cannot. rest is how long the lock is known to be held.
 func (q *Lines[S]) Relieve(w *Waiter[S], l *protocol.HashLock, rest time.Duration) bool {
 	if !q.isLong(rest) {
 		l = nil
@@ -84,7 +84,7 @@ type glanced[S comparable] struct {
 // wait.
 const mostListed = 500
 
-// due returns the heads for which a glance is due. goOn is false if glances look for no head at all: the next Relieve
+// due returns the heads for which a glance is due. goOn is false if glances poll for no head at all: the next Relieve
 // starts the goroutine again.
 func (q *Lines[S]) due() (heads []glanced[S], goOn bool) {
 	q.mu.Lock()
@@ -105,7 +105,7 @@ func (q *Lines[S]) due() (heads []glanced[S], goOn bool) {
 	return heads, q.rested
 }
 
-// dueOf appends those of some heads for which a glance is due. It lists those again for which glances still look.
+// dueOf appends the heads among some for which a glance is due. It lists the heads again for which glances still poll.
 func (q *Lines[S]) dueOf(some []*Waiter[S], now time.Time, heads []glanced[S]) []glanced[S] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -127,7 +127,7 @@ func (q *Lines[S]) dueOf(some []*Waiter[S], now time.Time, heads []glanced[S]) [
 	return heads
 }
 
-// glance looks at the locks of heads, and pokes those that should look by themselves.
+// glance polls the locks of heads, and pokes the heads that should poll themselves.
 func (q *Lines[S]) glance(heads []glanced[S]) {
 	locks := make([]*protocol.HashLock, len(heads))
 	for i, h := range heads {
@@ -141,7 +141,7 @@ func (q *Lines[S]) glance(heads []glanced[S]) {
 		for j, i := range which {
 			w := heads[i].Waiter
 			if w.glance.since != heads[i].at {
-				continue // the answer came too late, and is out of date
+				continue // the reply came too late, and is out of date
 			}
 			w.glance.since = time.Time{}
 			switch {
@@ -150,7 +150,7 @@ func (q *Lines[S]) glance(heads []glanced[S]) {
 			case w.standBy.ID != "" && outcomes[j].Holder == w.standBy.ID:
 				w.poke() // a release has made it the holder, and the message was lost or is still to come
 			case w.glance.lock != nil && w == w.line.head():
-				w.line.snapshot = q.cfg.Snapshot(&outcomes[j], now) // the holder may have changed since the head looked
+				w.line.snapshot = q.cfg.Snapshot(&outcomes[j], now) // the holder may have changed since the head polled
 			}
 		}
 	})

@@ -8,20 +8,20 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// Grant is a hold that Redis has granted to a waiter that stands by, in the script that released the hold before.
+// Grant is a hold that Redis has granted to a waiter that stands by, in the script that released the previous hold.
 type Grant struct {
-	Sent     clock.Instant // when the last look of the waiter before the release was sent: the lease counts from then
+	Sent     clock.Instant // when the waiter's last poll before the release was sent: the lease counts from then
 	Token    int64
 	Reserved int64 // how many tokens were drawn for hand-overs
 	InRow    int   // how many releases in a row have granted the lock
-	look     int   // the number of that last look
+	look     int   // number of that last poll
 }
 
 // ErrTooLate is why a hold that a waiter was given is of no use.
 var ErrTooLate = errors.New("the lease was over before the waiter had it")
 
-// handOverTime is how long the head sleeps behind a holder of its own client, without looking at the lock: it expects
-// to be handed the hold. After that it looks, and waits like the waiters of other clients.
+// handOverTime is how long the head sleeps behind a holder of its own client without polling: it expects to be handed
+// the hold. After that it polls, and waits like the waiters of other clients.
 const handOverTime = 20 * time.Millisecond
 
 // Give hands a hold over to the head of a line, if the head sleeps and can take it: see Taker.
@@ -44,7 +44,7 @@ func (q *Lines[S]) Give(key Key, hold any, seen S) bool {
 	return true
 }
 
-// takerLocked is the head of a line, if it can take a hold now.
+// takerLocked returns the head of a line if it can take a hold now, or nil.
 func (q *Lines[S]) takerLocked(key Key) *Waiter[S] {
 	if line := q.byKey[key]; line != nil {
 		if w := line.head(); w != nil && w.takes {
@@ -54,7 +54,7 @@ func (q *Lines[S]) takerLocked(key Key) *Waiter[S] {
 	return nil
 }
 
-// Sleeps notes that a waiter is about to sleep, whether it takes a hold that is handed over meanwhile, and how it
+// Sleeps records that a waiter is about to sleep, whether it takes a hold that is handed over meanwhile, and how it
 // stands by. It reports whether its line should subscribe to grants now: the line is subscribed to releases, and a
 // waiter has got the lock there before.
 func (q *Lines[S]) Sleeps(w *Waiter[S], takes bool, as StandBy) (listen bool) {
@@ -63,15 +63,15 @@ func (q *Lines[S]) Sleeps(w *Waiter[S], takes bool, as StandBy) (listen bool) {
 	w.takes, w.standBy = takes, as
 	l := w.line
 	if g, is := w.given.(*Grant); is && g.look != as.Look {
-		w.given = nil // a later look has found another holder; the waiter was poked, and looks again
+		w.given = nil // a later poll has found another holder; the waiter was poked, and polls again
 	}
 	if as.ID != "" && as.ID == l.granted.ID && as.Look == l.granted.Look {
-		w.grantLocked(&l.granted) // the message came between that look and now
+		w.grantLocked(&l.granted) // the message came between that poll and now
 	}
 	return l.served && l.unsub != nil && l.unsubExtra == nil && l.head() == w
 }
 
-// awake notes that a waiter has slept, and returns the hold that it was given meanwhile.
+// awake records that a waiter has slept, and returns the hold that it was given meanwhile.
 func (q *Lines[S]) awake(w *Waiter[S]) (got any) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -105,7 +105,7 @@ func (l *line[S]) allowWakeLocked() {
 	}
 }
 
-// yieldsFor is for how long w still yields to waiters of other clients.
+// yieldsFor returns how long w still yields to waiters of other clients.
 func (q *Lines[S]) yieldsFor(w *Waiter[S], now clock.Instant) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -119,45 +119,45 @@ func (q *Lines[S]) OthersBehind(w *Waiter[S]) bool {
 	return w.line.waiters.Len() > 1
 }
 
-// A waiter that is woken by the message of a release needs one more round trip: it has to look. So if several clients
-// wait for a Lock again and again, the release itself grants it. The look of a waiter that finds the lock held notes
-// in Redis that the waiter stands by. The release of the holder makes that waiter the holder in the same script, and
+// A waiter that is woken by the message of a release needs one more round trip, for its poll. So if several clients wait
+// for a Lock again and again, the release itself grants it. The poll of a waiter that finds the lock held records in
+// Redis that the waiter stands by. The release of the holder makes that waiter the holder in the same script, and
 // publishes the grant on a channel of the waiter's client. See scripts/lock/stand_by.lua and release_next.lua.
 //
 // Why a hold has one owner, and a grant is not lost:
 //   - It is a grant like any other: the waiter has its own id, lease and token. Redis grants it
-//     after the look that the message names has run, so the deadline counts from when that look
-//     was sent: a message that comes late, or to a process that was stopped, promises no more
-//     than is left. If much of the lease is over, or another look was sent since, the waiter
-//     looks, and finds what has become of its hold.
+//     after the poll that the message names, so the deadline counts from when that poll was sent: a
+//     message that comes late, or to a process that was stopped, promises no more than what is left.
+//     If much of the lease is over, or another poll was sent since, the waiter polls, and finds out
+//     what has become of its hold.
 //   - Only the run of the release that ends a hold grants the next one.
-//   - A waiter that leaves with nothing abandons its id. If Redis runs that first, the waiter
-//     does not stand by any more; otherwise the hold ends. The same if it leaves with a hold
-//     that was handed over to it. If that comes too late to be of use, the waiter waits for
-//     another hold: a copy of what abandons its id may be late too.
-//   - A waiter that gets the lock by a look does not stand by any more, by the same script.
-//   - A waiter that looks while the message is under way finds its hold. It leaves the line with one lease, and
-//     drops a grant that comes later.
-//   - If Redis refuses a later look than the message names, the granted hold has ended: the waiter
-//     drops the grant. A look of which two copies were sent has the number 0, which no message names:
-//     the first copy may have been granted, and the second refused.
-//   - If the waiter that a message names does not sleep in line, the head looks: the named waiter may be
-//     about to join. If the message is lost with its connection, the head looks when it is subscribed
-//     again. Whatever happens to the message, a look or a glance comes in time.
-//   - A waiter whose client has died since it looked stands by for a moment only, and Redis does
-//     not grant it the lock if the connection of its client is closed.
+//   - A waiter that leaves without a hold abandons its id. If Redis runs that first, the waiter does
+//     not stand by any more; otherwise the hold ends. The same happens if it leaves with a hold that
+//     was handed over to it. If that hold comes too late, the waiter waits for one with another id,
+//     because a copy of the request that abandons the first id may be late too.
+//   - A waiter that gets the lock by a poll does not stand by any more, by the same script.
+//   - A waiter that polls while the message is under way finds its hold. It leaves the line with one
+//     lease, and drops a grant that comes later.
+//   - If Redis refuses a later poll than the message names, the granted hold has ended: the waiter
+//     drops the grant. A poll with two copies has the number 0, which no message names: the first
+//     copy may have been granted, and the second refused.
+//   - If the waiter that a message names does not sleep in line, the head polls: the named waiter may
+//     be about to join. If the message is lost with its connection, the head polls when it is
+//     subscribed again. In any case, a poll or a glance comes in time.
+//   - A waiter whose client has died since its poll stands by only for a moment, and Redis does not
+//     grant it the lock if the connection of its client is closed.
 //
 // Such a release wakes other waiters too, which stand by then. Clients of Redisson never stand by. So that they get
-// the lock as well, a release grants it to nobody after mostInRow releases that did.
+// the lock as well, a release grants it to no waiter after mostInRow releases that did.
 
 // StandBy is how a waiter stands by.
 type StandBy struct {
-	ID   string        // of its future hold; empty: it does not stand by
-	Look int           // the number of its last look, which Redis has refused,
-	Sent clock.Instant // and when that look was sent
+	ID   string        // id of its future hold; empty if it does not stand by
+	Look int           // number of its last poll, which Redis has refused
+	Sent clock.Instant // when that poll was sent
 }
 
-// AddSubscription gives the line of w a second subscription, to grants or permits, which end ends.
+// AddSubscription gives the line of w a second subscription, to grants or permits, which the function end ends.
 func (q *Lines[S]) AddSubscription(w *Waiter[S], end func()) {
 	q.mu.Lock()
 	if l := w.line; end != nil && q.byKey[l.key] == l && l.unsub != nil && l.unsubExtra == nil {
@@ -169,16 +169,16 @@ func (q *Lines[S]) AddSubscription(w *Waiter[S], end func()) {
 	}
 }
 
-// NewsFor notes news for the line of w.
+// NewsFor records news for the line of w.
 func (q *Lines[S]) NewsFor(w *Waiter[S]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.newsLocked(w.line)
 }
 
-// Granted gives the head of the line of a waiter the hold that a release of another client has granted. The message
-// may name another waiter, or an older look than the last one, or one that was sent more than fresh ago: the head looks
-// then, and finds what has become of its hold.
+// Granted gives the head of the line of a waiter the hold that a release of another client has granted. If the message
+// names another waiter, or an older poll than the last one, or a poll that was sent more than fresh ago, the head polls,
+// and finds out what has become of its hold.
 func (q *Lines[S]) Granted(of *Waiter[S], g *protocol.Grant, now clock.Instant, fresh time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -192,14 +192,15 @@ func (q *Lines[S]) Granted(of *Waiter[S], g *protocol.Grant, now clock.Instant, 
 	w.grantLocked(g)
 }
 
-// grantLocked gives a waiter the hold that a release has granted it after its last look.
+// grantLocked gives a waiter the hold that a release has granted it after its last poll.
 func (w *Waiter[S]) grantLocked(g *protocol.Grant) {
 	w.given = &Grant{Sent: w.standBy.Sent, Token: g.Token, Reserved: g.Reserved, InRow: g.InRow, look: g.Look}
 	w.line.granted.Look = -1 // it is given only once
 	w.poke()
 }
 
-// InRow is how many releases in a row have granted a lock, up to the one that began the hold with this id; 0: unknown.
+// InRow returns how many releases in a row have granted a lock, up to the one that began the hold with this id; 0 if
+// unknown.
 func (q *Lines[S]) InRow(key Key, id string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -226,8 +227,8 @@ func (q *Lines[S]) OthersMayStandBy(key Key) bool {
 	return l != nil && (l.unsubExtra != nil || time.Since(l.othersAt) < q.cfg.Keep)
 }
 
-// NoteListeners notes how many connections have received the message of a release, and returns how many of them are of
-// other clients: their waiters may stand by at the next release. keeps: a line is made and kept to remember that.
+// NoteListeners records how many connections have received the message of a release, and returns how many of them belong
+// to other clients: their waiters may stand by at the next release. With keeps, a line is made and kept for that.
 func (q *Lines[S]) NoteListeners(key Key, n int, keeps bool) (others int) {
 	if n == 0 {
 		return 0
@@ -246,7 +247,7 @@ func (q *Lines[S]) NoteListeners(key Key, n int, keeps bool) (others int) {
 			l.since = time.Now()
 			q.kept.MoveToBack(l.place)
 		}
-	case !keeps || q.kept.Len() >= q.cfg.MostKept: // it would push out a line that is subscribed
+	case !keeps || q.kept.Len() >= q.cfg.MostKept: // it would replace a line that is subscribed
 		return n
 	default:
 		l = q.makeLocked(key)

@@ -1,10 +1,24 @@
-// Package wait has the waiters of a client. Those for one lock form a line, first come, first served; only its
-// head asks Redis: it looks at the lock. The package knows no holds and no scripts: an [Asker] sends the request, and a
-// hold that a waiter is given while it sleeps is opaque.
+// Package wait has the waiters of a client. The waiters for one lock form a line, first come, first served, and only
+// its head polls. The package knows no holds and no scripts: an [Asker] sends the request, and a hold that a waiter is
+// given while it sleeps is opaque.
 //
-// await.go is one call that waits; lines.go the lines; handover.go how a waiter is given a hold, by its client or by a
-// release of another, and why that is safe; permits.go how several waiters enter together; glance.go how one command
-// looks at the locks of many heads.
+// # States of a waiter
+//
+// A waiter is behind the head, or the head. The head subscribes, and polls: when it becomes the head, when the
+// subscription is confirmed, after each message, when the lease of the holder ends, and at the longest poll. A waiter
+// leaves with a hold, with an error, or because its context has ended.
+//
+// # What may be lost
+//
+// A message may be lost: then the head polls in time. A wake-up may not: a waiter that leaves pokes the next one, and
+// news that came for it counts for the next head (line.news). While Redis does not answer, the head polls with growing
+// pauses, and fails all waiters when the outage has lasted too long.
+//
+// # Files
+//
+// await.go: one call that waits. lines.go: the lines. handover.go: how a waiter is given a hold, by its client or by a
+// release of another client, and why that is safe. permits.go: how several waiters enter together. glance.go: how one
+// command polls the locks of many heads.
 package wait
 
 import (
@@ -18,13 +32,13 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Lines are the waiters of a client, by lock. The waiters for one lock form a line,
-// first come, first served, and only its head asks Redis: traffic grows with the number
-// of processes, not of goroutines. Each side of a read-write lock has a line. Where
-// Redis keeps the order of waiters, each waiter has a line of its own.
+// Lines has the waiters of a client by lock. The waiters for one lock form a line, first
+// come, first served, and only its head polls: traffic grows with the number of processes,
+// not of goroutines. Each side of a read-write lock has a line. Where Redis keeps the order
+// of waiters, each waiter has a separate line.
 //
 // A hold can be handed over to the head: see Give. A release can grant it one: see handover.go. S is a snapshot of the
-// lock: what the last look of the head has found, for those behind it. Its zero value is none.
+// lock: the result of the head's last poll, for the waiters behind it. Its zero value means none.
 type Lines[S comparable] struct {
 	cfg    Config[S]
 	mu     sync.Mutex // guards the rest and the lines
@@ -35,30 +49,29 @@ type Lines[S comparable] struct {
 	closed bool        // no line is kept any more
 
 	rested   bool         // the goroutine of glances runs
-	relieved []*Waiter[S] // the heads for which glances look, and some that have left or look by themselves
+	relieved []*Waiter[S] // the heads for which glances poll, and some that have left or poll themselves
 }
 
-// Config is what the lines of a client need of it.
+// Config configures the lines of a client.
 type Config[S comparable] struct {
 	Env      *seam.Env
 	Timeline *clock.Timeline
 	Wire     *wire.Deployment
-	Running  *wire.Tally   // Shutdown waits for it
+	Running  *wire.Tally   // counts goroutines that Shutdown waits for
 	Closing  chan struct{} // closed when Shutdown begins
-	Closed   error         // the waiters get it then
+	Closed   error         // error of the waiters then
 	Seed     uint64
 
-	LongestPoll   time.Duration // between two looks of a head
-	GlanceWithin  time.Duration // if a glance is not answered by then, its heads look by themselves
-	LongestOutage time.Duration // the longest outage of Redis that any waiter outlasts
-	// A line stays subscribed for Keep after its last waiter got the lock: there will probably be another waiter
-	// soon, which need not subscribe, look again and unsubscribe then. MostKept bounds what that costs Redis and the
-	// client.
+	LongestPoll   time.Duration // longest time between two polls of a head
+	GlanceWithin  time.Duration // if a glance has no reply by then, its heads poll themselves
+	LongestOutage time.Duration // longest outage of Redis that any waiter outlasts
+	// Keep is how long a line stays subscribed after its last waiter got the lock: there will probably be another
+	// waiter soon, which then need not subscribe, poll again and unsubscribe. MostKept is how many such lines stay.
 	Keep     time.Duration
 	MostKept int
 
-	Snapshot  func(e *protocol.Entered, now time.Time) S // of a lock that a glance has found held
-	Transient func(err error) bool                       // whether Redis may answer again after an error
+	Snapshot  func(e *protocol.Entered, now time.Time) S // makes the snapshot of a lock that a glance has found held
+	Transient func(err error) bool                       // reports whether Redis may answer again after an error
 }
 
 // New returns the lines of a client.
@@ -68,36 +81,36 @@ func New[S comparable](cfg Config[S]) *Lines[S] { return &Lines[S]{cfg: cfg} }
 type Key struct {
 	Lock protocol.LockID
 	Side protocol.Side
-	ID   string // where each waiter has a line of its own: its future hold id; of Oversized waiters: how many permits they need
+	ID   string // future hold id, if each waiter has a separate line; number of permits, for Oversized waiters
 }
 
-// line is the waiters of one lock. It exists while it has a waiter or is kept.
+// line has the waiters of one lock. It exists while it has a waiter or is kept.
 type line[S comparable] struct {
 	key        Key
-	waiters    list.List      // of *Waiter; the head is the one that asks Redis
-	unsub      func()         // ends the subscription, if there is one
-	unsubExtra func()         // ends the one to grants (handover.go), or to permits that are taken or added; nil: there is none
+	waiters    list.List      // of *Waiter; the first is the head, which polls
+	unsub      func()         // ends the subscription; nil if unsubscribed
+	unsubExtra func()         // ends the subscription to grants (handover.go), or to permits that are taken or added; or nil
 	granted    protocol.Grant // the latest grant by a release: see handover.go
-	snapshot   S              // by the last look of the head; or the hold that the previous head got
+	snapshot   S              // snapshot of the head's last poll, or of the hold that the previous head got
 
-	// news is the serial number of the latest reason to look: a message, a confirmed
-	// subscription, a local release. No two lines ever have the same.
+	// news is the serial number of the latest reason to poll: a message, a confirmed subscription, a local
+	// release. No two lines ever have the same.
 	news   int64
 	joined int64 // how many waiters have ever joined it
 	taken  int64 // how many permits of a Semaphore its waiters have taken
 
-	place          *list.Element // among the kept lines; nil: it has waiters
-	since          time.Time     // when it was left, if it is kept
+	place          *list.Element // place among the kept lines; nil if it has waiters
+	since          time.Time     // when the last waiter left, if it is kept
 	served         bool          // a waiter has left it with the lock
-	othersAt       time.Time     // when other clients were last known to listen,
-	otherListeners int           // and how many connections they had
+	othersAt       time.Time     // when other clients were last known to be subscribed
+	otherListeners int           // how many connections they had then
 
-	// suppressed: an owner in this client has a hold that may be handed over. Until the timer fires, news does
-	// not wake the head: it comes from the release before that hold.
+	// suppressed: an owner in this client has a hold that may be handed over. Until the timer fires, news does not
+	// wake the head, because it comes from the release before that hold.
 	suppressed bool
 	wakeTimer  *time.Timer
 	yields     clock.Instant // until when the head lets waiters of other clients go first
-	crowd      *crowd        // of those that wait for permits; nil: no message of any has come
+	crowd      *crowd        // crowd that waits for permits; nil before the first message
 }
 
 // Waiter is a place in a line. Lines.mu guards all fields without another comment.
@@ -105,15 +118,15 @@ type Waiter[S comparable] struct {
 	line  *line[S] // never changes
 	place *list.Element
 	since time.Time // when it began to wait; never changes
-	// wake (capacity 1) is poked when the waiter becomes the head, is admitted or
-	// should leave, and whenever it should look at the lock as the head. Pokes may be
-	// spurious, and several may become one; see update.
+	// wake (capacity 1) is poked when the waiter becomes the head, is admitted or should leave, and
+	// whenever it should poll as the head. Pokes may be spurious, and several may become one; see
+	// update.
 	wake    chan struct{}
-	number  int64  // its serial number in the line
-	pending update // what it reads when it wakes
+	number  int64  // serial number in the line
+	pending update // read by the waiter when it wakes
 	demand  demand
 	takes   bool    // it sleeps, and a hold may be handed over to it; it leaves its line then
-	given   any     // the hold that it was given while it slept: that of Give, or a *Grant
+	given   any     // hold that it was given while it slept, by Give or as a *Grant
 	standBy StandBy // see handover.go
 	glance  watched
 }
@@ -121,32 +134,32 @@ type Waiter[S comparable] struct {
 // demand is how many permits a waiter needs, where several can enter.
 type demand struct {
 	need       int64
-	looking    bool  // enough permits were free for it: it looks, or is about to
-	newsAtLook int64 // line.news when its last look began
+	looking    bool  // enough permits were free for it: it polls, or is about to
+	newsAtLook int64 // line.news when its last poll began
 }
 
-// update is what a waiter reads when it was poked.
+// update is read by a waiter that was poked.
 type update struct {
-	served bool  // the head has found what the waiter waits for, and taken it out of the line
+	served bool  // the poll of the head has served the waiter too, and removed it from the line
 	err    error // why it should leave
 	head   bool  // it is the head now
-	// previous is the hold that the previous head got: while that lasts, there is no need to ask Redis. It is nil
-	// if the previous head left without the lock. A wake-up may have come for that head, so the new head looks
-	// at once.
+	// previous is the hold that the previous head got: while that lasts, no poll is needed. It is nil if the
+	// previous head left without the lock. A wake-up may have come for that head, so the new head polls
+	// immediately.
 	previous predecessor
-	admitted bool  // it may enter beside the head, and looks too; once
+	admitted bool  // it may enter together with the head, and polls too; once
 	round    int64 // it counts as having waited since then; see protocol.Acquire.Round
 }
 
 // join puts a waiter at the end of the line, and reports whether it is the head. news is
-// what Latest returned before the waiter looked and found the lock busy; 0: it has not
-// looked.
+// what Latest returned before the waiter polled and found the lock busy; 0 if it has not
+// polled.
 //
-// The head looks again as soon as the line is subscribed: a release between its first look and the subscription
-// sent it no message. A line that was kept has subscribed before that look. Each release after the look is news
-// there: by its message; or, if the subscription was not confirmed yet or was interrupted, by the confirmation that
-// follows. So without news since the look there is no reason to look again. News that came before the waiter joined
-// has poked nobody, so join pokes the waiter.
+// The head polls again when the line is subscribed: a release between its first poll and the subscription sent it no
+// message. A line that was kept was subscribed before that poll. Each release after the poll is news there: by its
+// message, or, if the subscription was not confirmed yet or was interrupted, by the confirmation that follows. So without
+// news since the poll there is no reason to poll again. News that came before the waiter joined has poked no waiter, so
+// join pokes this one.
 func (q *Lines[S]) join(key Key, now time.Time, news int64) (w *Waiter[S], head bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -179,8 +192,8 @@ func (q *Lines[S]) makeLocked(key Key) *line[S] {
 	return l
 }
 
-// Latest returns the length of a line, the serial number of its latest news, and until when it yields to other
-// clients; 0: it does not exist.
+// Latest returns the length of a line, the serial number of its latest news, and until when it yields to other clients;
+// zeros if the line does not exist.
 func (q *Lines[S]) Latest(key Key) (waiting int, news int64, yields clock.Instant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -190,41 +203,41 @@ func (q *Lines[S]) Latest(key Key) (waiting int, news int64, yields clock.Instan
 	return 0, 0, 0
 }
 
-// Waiting is the length of a line.
+// Waiting returns the length of a line.
 func (q *Lines[S]) Waiting(key Key) int {
 	waiting, _, _ := q.Latest(key)
 	return waiting
 }
 
-// predecessor is the hold of the previous head, as the next head needs to know it.
+// predecessor is the hold of the previous head.
 type predecessor interface {
-	Alive() bool // as long as it is, the next head need not look
+	Alive() bool // while it is alive, the next head need not poll
 	RestOfLease() time.Duration
 }
 
 // Left is how a waiter leaves its line, with a hold or with something else that it waited for.
 type Left[S comparable] struct {
-	Hold      predecessor // nil: it has none
-	Shared    bool        // others can enter beside it
-	HandsOver bool        // the hold may be handed over to those behind it
-	Snapshot  S           // for those behind it
-	Round     int64       // Shared: the round in which Redis refused it
+	Hold      predecessor // the hold, or nil
+	Shared    bool        // others can enter too
+	HandsOver bool        // the hold may be handed over to the waiters behind
+	Snapshot  S           // snapshot for the waiters behind
+	Round     int64       // if Shared, the round in which Redis refused it
 
-	// A PermitSemaphore has granted it permits. Others may enter beside it.
+	// A PermitSemaphore has granted it permits (Beside). Others may enter too.
 	Beside  bool
-	Permits int64         // how many are still free
+	Permits int64         // how many permits are still free
 	Until   clock.Instant // when the first lease of other holders expires
 
-	// It waited for something that is no hold, as for permits of a Semaphore.
-	Free  int64 // how many permits were free for those behind it, who may look together ...
-	Taken int64 // ... when its line had taken so many
-	UpTo  int64 // waiters with a number up to this one have what they waited for too
+	// It waited for something other than a hold, such as permits of a Semaphore.
+	Free  int64 // how many permits were free for the waiters behind, when ...
+	Taken int64 // ... its line had taken so many
+	UpTo  int64 // waiters with a number up to this one are served too
 }
 
-// leave takes a waiter out of the line. got is what it leaves with; nil: nothing. Those behind a reader count as
-// refused in the round in which Redis refused the reader itself. A round that the reader has from those before it is
-// not handed on: newcomers would go first as long as the line has a waiter. The subscription ends with the last
-// waiter: at once, or after a while if that waiter got the lock.
+// leave removes a waiter from the line. got is nil if it leaves without success. The waiters behind a reader count as
+// refused in the round in which Redis refused that reader. A round that the reader has from waiters before it is not
+// passed on: otherwise newcomers would go first as long as the line has a waiter. The subscription ends with the last
+// waiter: immediately, or after a while if that waiter got the lock.
 func (q *Lines[S]) leave(w *Waiter[S], got *Left[S]) {
 	q.mu.Lock()
 	if w.place == nil { // it has left: it was given a hold
@@ -249,7 +262,7 @@ func (q *Lines[S]) leave(w *Waiter[S], got *Left[S]) {
 	case got != nil && got.Beside:
 		q.admitLocked(line, w, got)
 	case got != nil && got.Shared:
-		// All readers can enter beside it: they need not wait for each other.
+		// All readers can enter too: they need not wait for each other.
 		for e := front; e != nil; e = e.Next() {
 			next := e.Value.(*Waiter[S])
 			next.pending.admitted = true
@@ -271,7 +284,7 @@ func (q *Lines[S]) leave(w *Waiter[S], got *Left[S]) {
 	endAll(ends)
 }
 
-// takeOutLocked takes a waiter out of its line. It returns what emptyLocked does.
+// takeOutLocked removes a waiter from its line. It returns what emptyLocked does.
 func (q *Lines[S]) takeOutLocked(w *Waiter[S], got bool) (ends []func()) {
 	w.line.waiters.Remove(w.place)
 	w.place = nil
@@ -387,8 +400,8 @@ func (q *Lines[S]) Wake(lock protocol.LockID) {
 	}
 }
 
-// newsLocked notes that there is a reason to look at the lock, for the head of the line or
-// for the next waiter that becomes it.
+// newsLocked records a reason to poll, for the head of the line or for the next waiter that
+// becomes the head.
 func (q *Lines[S]) newsLocked(l *line[S]) {
 	q.serial++
 	l.news = q.serial
@@ -400,7 +413,7 @@ func (q *Lines[S]) newsLocked(l *line[S]) {
 	}
 }
 
-// head is the waiter that asks Redis; nil: there is none. It is called with lines.mu locked.
+// head returns the waiter that polls, or nil. The caller holds lines.mu.
 func (l *line[S]) head() *Waiter[S] {
 	if front := l.waiters.Front(); front != nil {
 		return front.Value.(*Waiter[S])
@@ -408,8 +421,8 @@ func (l *line[S]) head() *Waiter[S] {
 	return nil
 }
 
-// subscribe makes sure that the line is subscribed to releases. It returns at once: the head is poked when the
-// subscription is confirmed, and looks again then.
+// subscribe makes sure that the line is subscribed to releases. It does not wait: the head is poked when the
+// subscription is confirmed, and polls again then.
 func (q *Lines[S]) subscribe(w *Waiter[S], open func(notify func()) (end func())) {
 	q.mu.Lock()
 	line := w.line
@@ -418,7 +431,7 @@ func (q *Lines[S]) subscribe(w *Waiter[S], open func(notify func()) (end func())
 	if have {
 		return
 	}
-	// Only the head subscribes, so nobody else does it in between.
+	// Only the head subscribes, so no other goroutine does it in between.
 	unsub := open(q.notifier(line))
 	q.mu.Lock()
 	line.unsub = unsub

@@ -7,12 +7,12 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// permitsLeft means that the previous head has left too few permits of a semaphore for the next one. If it leaves
-// more, those behind it look at once, as many as there are permits for.
+// permitsLeft means that the previous head has left too few permits of a semaphore for the next one. If it leaves more,
+// as many waiters behind it poll immediately as there are permits for.
 //
-// Why no waiter sleeps while enough permits are free for it: the next in line becomes the head. It looks if enough
-// are left, or if there was news, such as a release, after the look of the previous head. Otherwise it sleeps until
-// there is news. News takes permitsLeft back from a new head that has not woken up to read it.
+// Why no waiter sleeps while enough permits are free for it: the next in line becomes the head. It polls if enough are
+// left, or if there was news, such as a release, after the poll of the previous head. Otherwise it sleeps until there is
+// news. News clears permitsLeft if the new head has not read it yet.
 type permitsLeft struct {
 	timeline *clock.Timeline
 	until    clock.Instant // when the first lease of other holders expires
@@ -24,8 +24,8 @@ func (r *permitsLeft) Alive() bool { return r.timeline.Now().Before(r.until) }
 // RestOfLease implements predecessor.
 func (r *permitsLeft) RestOfLease() time.Duration { return max(r.until.Sub(r.timeline.Now()), 1) }
 
-// admitLocked wakes those waiters for whom enough permits are free. It counts the permits for waiters that look
-// already, as Redis may not have granted them yet. w is the head that leaves.
+// admitLocked wakes the waiters for which enough permits are free. It subtracts the permits of waiters that poll already,
+// because Redis may not have granted these yet. w is the head that leaves.
 func (q *Lines[S]) admitLocked(line *line[S], w *Waiter[S], got *Left[S]) {
 	left := got.Permits
 	first := line.head()
@@ -48,37 +48,37 @@ func (q *Lines[S]) admitLocked(line *line[S], w *Waiter[S], got *Left[S]) {
 	}
 }
 
-// needs notes how many permits a waiter needs.
+// needs records how many permits a waiter needs.
 func (q *Lines[S]) needs(w *Waiter[S], n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.demand.need = n
 }
 
-// lookBegins notes that a look begins, in answer to all news so far.
+// lookBegins records that a poll begins, which answers all news so far.
 func (q *Lines[S]) lookBegins(w *Waiter[S]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.demand.newsAtLook = w.line.news
 }
 
-// refused notes that a look was in vain.
+// refused records that a poll was refused.
 func (q *Lines[S]) refused(w *Waiter[S]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.demand.looking = false
 }
 
-// serveLocked is called when the head leaves with something that is no hold. Others have that too, or look for it, as
-// many as permits are free for. leave pokes the new head in any case: no wake-up is lost with a waiter that leaves.
+// serveLocked is called when the head leaves with something other than a hold. Others have that too, or poll for it, as
+// many as permits are free for. leave pokes the new head in any case, so no wake-up is lost with a waiter that leaves.
 func (q *Lines[S]) serveLocked(l *line[S], got *Left[S]) (ends []func()) {
 	for w := l.head(); w != nil && w.number <= got.UpTo; w = l.head() {
 		w.pending.served = true
 		ends = append(ends, q.takeOutLocked(w, true)...)
 		w.poke()
 	}
-	// Permits that others have taken since the look may be among those that it found free: a waiter
-	// that needs more than are left must not be overtaken.
+	// Permits that others have taken since the poll may be among the permits that it found free: a
+	// waiter that needs more than are left must not be overtaken.
 	free := got.Free - (l.taken - got.Taken)
 	for e := l.waiters.Front(); e != nil; e = e.Next() {
 		w := e.Value.(*Waiter[S])
@@ -91,7 +91,7 @@ func (q *Lines[S]) serveLocked(l *line[S], got *Left[S]) (ends []func()) {
 	return ends
 }
 
-// SoFar is the number of the latest waiter in the line of w, and how many permits were taken there.
+// SoFar returns the number of the latest waiter in the line of w, and how many permits were taken there.
 func (q *Lines[S]) SoFar(w *Waiter[S]) (joined, taken int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -125,7 +125,7 @@ func (q *Lines[S]) permitsFreed(l *line[S], n int64) {
 	})
 }
 
-// permitsTaken is called with a message that somebody has taken permits, and how many are left.
+// permitsTaken is called with a message that permits were taken, and how many are left.
 func (q *Lines[S]) permitsTaken(l *line[S], left int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -143,15 +143,15 @@ func (q *Lines[S]) CrowdAt(key Key) bool {
 	return l != nil && l.crowd != nil && l.unsubExtra != nil
 }
 
-// answersMessage is called by the head of a line before a look. It reports whether a message has caused the look.
+// answersMessage is called by the head of a line before a poll. It reports whether a message has caused the poll.
 func (q *Lines[S]) answersMessage(w *Waiter[S]) (woken bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.line.crowd.beginLook()
 }
 
-// lookEnds notes the result of a look of the head of a line. It reports whether the line should subscribe now to how
-// many permits are left.
+// lookEnds records the result of a poll of the head of a line. It reports whether the line should subscribe now to
+// messages about permits that are left.
 func (q *Lines[S]) lookEnds(w *Waiter[S], woken, vain bool, took time.Duration) (listen bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -163,44 +163,44 @@ func (q *Lines[S]) lookEnds(w *Waiter[S], woken, vain bool, took time.Duration) 
 	return woken && vain && l.unsubExtra == nil && l.unsub != nil
 }
 
-// crowd decides when a client looks after a message that permits of a semaphore are free. All waiting clients get the
-// message, and few of them can enter. So each postpones its look by a random time: the longer, the more clients seem
-// to wait. It drops the look if a message says before that too few permits are left: a client that takes permits from
-// a crowd publishes how many are left. Nobody knows how many clients wait. Each client doubles its estimate after a
-// look in vain, and halves it after a postponed look that was not in vain. A look that was neither postponed nor in
-// vain does not change the estimate: otherwise clients that have just got permits would go first again.
+// crowd decides when a client polls after a message that permits of a semaphore are free. All waiting clients get the
+// message, and few of them can enter. So each postpones its poll by a random time, which is the longer the more clients
+// seem to wait. It drops the poll if a message before that says that too few permits are left: a client that takes
+// permits from a crowd publishes how many are left. The number of waiting clients is an estimate. Each client doubles it
+// after a poll that was refused, and halves it after a postponed poll that was not. A poll that was neither postponed nor
+// refused does not change the estimate: otherwise clients that have just got permits would go first again.
 //
-// A postponed look is sent unless a later message says that too few permits are left. Whatever happens to messages,
-// the head of a line looks at the longest poll.
+// A postponed poll is sent unless a later message says that too few permits are left. In any case, the head of a line
+// polls at the longest poll.
 type crowd struct {
 	size      int           // how many clients seem to wait, a power of 2
-	lookTime  time.Duration // how long a look takes
-	messages  int           // how many have come
-	due       *time.Timer   // of the postponed look; nil: there is none
-	at        time.Time     // when it is due
-	postponed int           // how many looks were postponed
-	woken     bool          // the next look is the answer to a message,
-	late      bool          // which was postponed
+	lookTime  time.Duration // how long a poll takes
+	messages  int           // how many messages have come
+	due       *time.Timer   // timer of the postponed poll, or nil
+	at        time.Time     // when that poll is due
+	postponed int           // how many polls were postponed
+	woken     bool          // a message causes the next poll
+	late      bool          // that poll was postponed
 }
 
-// mostCrowd and longestLookTime bound for how long a look is postponed.
+// mostCrowd and longestLookTime bound for how long a poll is postponed.
 const (
 	mostCrowd       = 128
 	longestLookTime = 10 * time.Millisecond
 )
 
-// delay is for how long a look is postponed after a message that n permits are free; 0 or less: not at all.
+// delay returns for how long a poll is postponed after a message that n permits are free; not at all if it is 0 or less.
 func (c *crowd) delay(n int64, seed uint64) time.Duration {
 	c.messages++
 	return seam.Jitter(seed, 0, c.messages, time.Duration(c.size)*c.lookTime) - time.Duration(n+1)*c.lookTime
 }
 
-// postpone has look called later, with the serial number of the postponed look. The timer may have fired when it is
-// stopped, so look checks that number.
+// postpone calls look later, with the serial number of the postponed poll. The timer may have fired when it is stopped,
+// so look checks that number.
 func (c *crowd) postpone(later time.Duration, look func(serial int)) {
 	at := time.Now().Add(later)
 	if c.due != nil && c.at.Before(at) {
-		return // a look comes sooner
+		return // a poll is due sooner
 	}
 	c.stop()
 	c.postponed++
@@ -208,7 +208,7 @@ func (c *crowd) postpone(later time.Duration, look func(serial int)) {
 	c.due, c.at = time.AfterFunc(later, func() { look(serial) }), at
 }
 
-// stop drops the postponed look.
+// stop drops the postponed poll.
 func (c *crowd) stop() {
 	if c != nil && c.due != nil {
 		c.due.Stop()
@@ -216,13 +216,13 @@ func (c *crowd) stop() {
 	}
 }
 
-// lookNow notes that the next look is the answer to a message, postponed or not.
+// lookNow records that a message causes the next poll, postponed or not.
 func (c *crowd) lookNow(late bool) {
 	c.stop()
 	c.woken, c.late = true, late
 }
 
-// beginLook notes that a look begins, in answer to all messages so far. It reports whether there was one.
+// beginLook records that a poll begins, which answers all messages so far. It reports whether there was one.
 func (c *crowd) beginLook() (woken bool) {
 	if c == nil {
 		return false
@@ -232,7 +232,7 @@ func (c *crowd) beginLook() (woken bool) {
 	return woken
 }
 
-// estimate changes what the client knows of the crowd after a look that took a time.
+// estimate updates the estimates after a poll that took a time.
 func (c *crowd) estimate(woken, vain bool, took time.Duration) {
 	c.lookTime = min(max(took, time.Millisecond), longestLookTime)
 	switch {
