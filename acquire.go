@@ -27,13 +27,13 @@ type attempt struct {
 
 	// Of some types.
 	start struct { // how it begins
-		listens bool      // without a look: its client is subscribed already
+		listens bool      // without a first request: its client is subscribed already
 		came    time.Time // when the call began
 	}
 	inRow          int          // how many releases in a row have granted the lock, with its own grant
-	asStandBy      wait.StandBy // how it stands by since its last look
+	asStandBy      wait.StandBy // how it stands by since its last request
 	listensForMore bool         // it is subscribed to permits that are added
-	last           struct {     // the answer to its last look
+	last           struct {     // the reply to its last request
 		refused int64         // the latest round in which Redis refused the attempt, or NoRound
 		permits int64         // how many are still free
 		until   clock.Instant // when the first lease of other permits expires
@@ -175,11 +175,11 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		return a.once(ctx)
 	}
 	var rest time.Duration
-	// Waiters in line go first. If there are none, the attempt looks at once.
+	// Waiters in line go first. If there are none, the attempt sends a request immediately.
 	waiting, news, yields := c.lines.Latest(a.Line())
 	a.Yields = yields > 0 && c.now().Before(yields) // this client has had the lock just now
-	// If the client is subscribed already, the attempt joins its line before the first look: then it need not
-	// look again for what happened between the look and the subscription.
+	// If the client is subscribed already, the attempt joins its line before the first request: then it need not
+	// repeat the request for what happened before the subscription.
 	a.start.listens = a.outer == nil && protocol.Listening(l.proto, a.ID)
 	if waiting == 0 && !a.start.listens && !a.Yields {
 		var lease *Lease
@@ -198,7 +198,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		}
 	}
 	c.presence.Use()
-	if !a.start.listens { // otherwise its first look is still to come
+	if !a.start.listens { // otherwise its first request is still to come
 		a.observed.contends()
 	}
 	err := a.Await(ctx, rest, news)
@@ -424,7 +424,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	a.Tries++
 	a.noteLook()
 	sent := h.noteRequest(a.opts.lease)
-	// The protocol is that of the lock that made the hold: another type of the same name may not know all about it.
+	// By the protocol of the lock that made the hold: another type of the same name may not know all about it.
 	r := h.core.proto.(protocol.Reentrant).Reenter(h.id(), a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
 	lease, err := h.reentered(&r, sent, a.opts)
 	switch {

@@ -27,7 +27,7 @@ import (
 
 // Detach ends the lease, and leaves the hold in Redis for what is left of it: who has the handle, a text
 // fit for a URL, can go on with it ([Client.Adopt]), lengthen it ([Client.Extend]) or end it
-// ([Client.Unlock]). Keep the handle as a secret. The error is as that of Unlock: nil only if the hold was
+// ([Client.Unlock]). Keep the handle as a secret. The error is as from Unlock: nil only if the hold was
 // there. It matches ErrInvalidArgument, and nothing was done, for a RedLock, MultiLock, Election, Once,
 // PermitSemaphore or DoubleBarrier, or if the owner has entered more than once. After ErrUnconfirmed the
 // handle may be valid.
@@ -111,7 +111,7 @@ func (c *Client) detached(text string) (d detached, err error) {
 // Adopt goes on with the hold of a handle, under the same token and a lease of its own: renewed, unless
 // WithLease. The handle is of no use then. WithWait and ctx bound how long Redis may not answer. The error
 // matches ErrInvalidArgument for a damaged handle; ErrNotAcquired, if the hold has ended or cannot be adopted;
-// otherwise it is as that of Lock. After an error this call holds nothing. Details:
+// otherwise it is as from Lock. After an error this call holds nothing. Details:
 // https://go-rlock.github.io/rlock/latest/adoption/
 func (c *Client) Adopt(ctx context.Context, handle string, opts ...AcquireOption) (*Lease, error) {
 	d, err := c.detached(handle)
@@ -152,7 +152,7 @@ func (c *Client) Extend(ctx context.Context, handle string, d time.Duration) err
 	})
 }
 
-// Unlock frees the lock of a handle. The error is as that of Extend, and matches ErrUnconfirmed if Redis did
+// Unlock frees the lock of a handle. The error is as from Extend, and matches ErrUnconfirmed if Redis did
 // not confirm it. Then call it again, until ErrNotHeld.
 func (c *Client) Unlock(ctx context.Context, handle string) error {
 	return c.withDetached(ctx, handle, 0, func(ctx context.Context, p protocol.Adoptable, id string) protocol.Result[protocol.Kept] {

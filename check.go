@@ -48,7 +48,7 @@ var aclPage string
 // replicas, the pool. Pass what the program will use, as in client.Check(ctx,
 // client.NewFairLock("orders")); without that it checks for a [Lock]. It asks the server, each master of a
 // cluster, or all nodes of a [RedLock], takes no lock, and leaves nothing in Redis. Each server has the
-// command timeout to answer. The error is only about the call: ErrInvalidArgument, ErrClosed or that of
+// command timeout to answer. The error is only about the call: ErrInvalidArgument, ErrClosed or the error of
 // ctx. What it finds: https://go-rlock.github.io/rlock/latest/observing/#what-is-wrong
 func (c *Client) Check(ctx context.Context, of ...interface{ Name() string }) (CheckReport, error) {
 	if err := c.enter(ctx); err != nil {

@@ -243,7 +243,7 @@ func WithFailoverQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantined, c.longest = true, longest }
 }
 
-// BootstrapServer lets a new server grant locks at once, for clients [WithFailoverQuarantine]. It is for
+// BootstrapServer lets a new server grant locks immediately, for clients [WithFailoverQuarantine]. It is for
 // the operator, once: no lock may have been held there within the longest lease. ErrInvalidArgument:
 // there is no quarantine, or the server has granted locks before.
 func (c *Client) BootstrapServer(ctx context.Context) error {

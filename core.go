@@ -10,7 +10,7 @@ import (
 )
 
 // core is what every lock type is made of: a name, and a protocol, which is all that
-// tells the types apart.
+// distinguishes the types.
 type core struct {
 	proto protocol.Protocol
 	names protocol.Names
@@ -19,7 +19,7 @@ type core struct {
 
 // Inspection has the methods of every type with holds, but [MultiLock], that need no lease: what Redis
 // shows of a lock, an [Election], a [Once] or a [DoubleBarrier], and what an operator does with it. Its
-// errors are those of an [Inspector].
+// errors are as from an [Inspector].
 type Inspection struct{ *core }
 
 // Name is the name of the lock, with the prefix of its client.
@@ -118,7 +118,7 @@ func (l *core) begin(ctx context.Context, others ...error) error {
 	return err
 }
 
-// hasCore are the types of this package, and those of the caller's that embed one.
+// hasCore are the types of this package, and types of callers that embed one.
 type hasCore interface{ cored() *core }
 
 func (l *core) cored() *core { return l }
@@ -246,7 +246,7 @@ func (l *core) ready(ctx context.Context) error {
 	return nil
 }
 
-// servers are those of the lock: the clients of its holders introduce themselves on any of them.
+// servers returns the servers of the lock: the clients of its holders introduce themselves on any of them.
 func (l *core) servers() []*wire.Deployment {
 	if several, ok := l.proto.(protocol.Quorum); ok {
 		return several.Wires()

@@ -116,7 +116,7 @@ type remains interface {
 	Listen(notify func()) (end func())
 }
 
-// untilZero waits until nothing remains. One look serves all calls of a client that wait for the same. text says what
+// untilZero waits until nothing remains. One request serves all calls of a client that wait for the same. text says what
 // is left: see note.
 func untilZero(ctx context.Context, l *core, of protocol.LockID, opts []WaitOption, what remains, text string) error {
 	w := &zero{what: what, text: text}
@@ -180,7 +180,7 @@ type inquiry struct {
 	seeker seeker
 	wait   bool          // it may wait
 	limit  time.Duration // of the wait, for the error; 0: there is none
-	// forAll: a look of the head is an answer to all that waited before it.
+	// forAll: the reply to the head answers all calls that waited before its request.
 	forAll bool
 	// sentinel is an error that the end of the context matches too; nil: none.
 	sentinel error
@@ -194,14 +194,14 @@ type seeker interface {
 	// look asks Redis once, and takes what the call waits for if it is free. It must be safe to call again after an
 	// error.
 	look(ctx context.Context) found
-	// giveUp undoes what a look may have done, or may yet do, when the call has failed, or does not look again for
+	// giveUp undoes what a request may have done, or may yet do, when the call has failed, or sends no other request for
 	// now. It reports whether there was something to undo, and Redis has confirmed that soon.
 	giveUp() (answered bool)
 	// listen has notify called when it is time to look. It returns nil if it cannot.
 	listen(notify func()) (end func())
 }
 
-// found is the outcome of a look.
+// found is the outcome of a request.
 type found struct {
 	done    bool          // it is there, and taken
 	left    int64         // done: how much is left for others

@@ -32,7 +32,7 @@ type CronRun struct {
 	Token     int64     // Lease.Token
 	TakenOver bool      // the run before it was lost
 	Start     time.Time // by the clock of Redis
-	End       time.Time // the same; zero: it runs, or the end of a lost run is not known
+	End       time.Time // when it ended; zero if it runs, or if the end of a lost run is not known
 	Err       error     // of the function, of another process its text; it matches ErrLeaseLost if the run was lost
 }
 
@@ -277,7 +277,7 @@ func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error)
 
 // Missed returns the latest scheduled times until now that nobody has claimed, at most `most` (1 to
 // MaxRuns), oldest first, and none older than the runs that Redis keeps: call Do for each. next returns
-// the first time after another, or zero, as the Next of a cron.Schedule. Errors are those of an
+// the first time after another, or zero, as the Next of a cron.Schedule. Errors are as from an
 // [Inspector] and of [ScheduledTime]. See https://go-rlock.github.io/rlock/latest/cron/#missed-ticks
 func (j *CronJob) Missed(ctx context.Context, next func(after time.Time) time.Time, most int) ([]time.Time, error) {
 	l := coreOf(j)

@@ -63,8 +63,8 @@
 //
 // # Failures
 //
-// All errors are an [*Error], except those of constructors, [Client.BootstrapServer] and
-// [Client.Shutdown], and what [Do] joins. That of an acquire matches at most one of [ErrNotAcquired],
+// All errors are an [*Error], except from constructors, [Client.BootstrapServer] and
+// [Client.Shutdown], and what [Do] joins. An acquire's matches at most one of [ErrNotAcquired],
 // [ErrUnreachable] and [ErrRefused]. The last reply decides: another owner has the lock, there was no
 // answer, or Redis replied with an error. A loss matches [ErrLeaseLost] and its cause. Lock outlasts an
 // outage of a watchdog lease.

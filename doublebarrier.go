@@ -26,7 +26,7 @@ func (c *Client) NewDoubleBarrier(name string, members int) *DoubleBarrier {
 	return &DoubleBarrier{newInspected(l)}
 }
 
-// Enter waits until all members have called it. Options and errors are those of [Locker]; WithWait(0)
+// Enter waits until all members have called it. Options and errors are as for a [Locker]; WithWait(0)
 // enters only as the last of them.
 func (b *DoubleBarrier) Enter(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return lock(ctx, coreOf(b), true, opts)
@@ -34,7 +34,7 @@ func (b *DoubleBarrier) Enter(ctx context.Context, opts ...AcquireOption) (*Leas
 
 // Leave unlocks the lease, and waits until all members of its generation have left. If it fails to
 // unlock, it returns the error of Lease.Unlock and does not wait, except after a lost reply. Other
-// errors are those of a [CountDownLatch], or ErrInvalidArgument for another's lease.
+// errors are as from a [CountDownLatch], or ErrInvalidArgument for another's lease.
 func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOption) error {
 	l := coreOf(b)
 	_, err := waitOptions(opts)
@@ -52,7 +52,7 @@ func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOpt
 	if unlocked != nil && !errors.Is(unlocked, errGone) {
 		return unlocked
 	}
-	// Those of one generation stand in one line.
+	// Members of one generation stand in one line.
 	family := strconv.AppendInt(append(make([]byte, 0, 64), protocol.DoubleFamily+" "...), h.token, 10)
 	of := protocol.LockID{Family: string(family), Name: l.name()}
 	if err := untilZero(ctx, l, of, opts, l.proto.(*protocol.Places).Generation(h.token), membersInside); err != nil {

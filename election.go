@@ -34,7 +34,7 @@ func (c *Client) NewElection(name string, opts ...HoldOption) *Election {
 	return &Election{newInspected(l)}
 }
 
-// Campaign waits until it leads, with this value, until Unlock resigns. Options and errors are those of
+// Campaign waits until it leads, with this value, until Unlock resigns. Options and errors are as for
 // [Locker]; WithWait(0) never waits in line.
 func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOption) (*Lease, error) {
 	if err := coreOf(e).check(ctx, checkValue(value)); err != nil {
@@ -49,7 +49,7 @@ func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOp
 	return lease, err
 }
 
-// tell tells the Observer of a leadership, and of its end.
+// tell reports a leadership, and its end, to the Observer.
 func (e *Election) tell(lease *Lease) {
 	events := coreOf(e).c.events
 	if !tells[LeadershipObserver](events) {

@@ -11,7 +11,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Errors, for errors.Is. That of an acquire matches at most one of the first three. What to do about each:
+// Errors, for errors.Is. The error of an acquire matches at most one of the first three. What to do about each:
 // https://go-rlock.github.io/rlock/latest/errors/
 var (
 	// ErrNotAcquired: another owner holds the lock or goes first, a quarantine is not over, too few replicas confirmed,
@@ -57,7 +57,7 @@ var (
 	ErrExpired   = errors.New("lease ran out")                                                                        // if it was renewed: this process was stopped for most of it
 	ErrRemoved   = errors.New("removed from Redis: by a force-unlock, a flush, an eviction, a failover or a restart") // ErrForeignKey too: by other data
 	ErrTakenOver = errors.New("taken over by another owner")                                                          // Redis shows another holder
-	ErrMaxHold   = errors.New("longest hold time reached")                                                            // that of WithMaxHold
+	ErrMaxHold   = errors.New("longest hold time reached")                                                            // see WithMaxHold
 )
 
 // errOverwritten is the cause of a loss to other data at the key of the hold.
@@ -110,8 +110,8 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalidArgument, fmt.Sprintf(format, args...))
 }
 
-// The error of Do, Lease.Do, Once.Do, CronJob.Do and Election.Run joins that of a function that ran under a lease and
-// that of the lease. Such calls nest: a caller of the outer one must not mistake the error of an inner lock for that of
+// The error of Do, Lease.Do, Once.Do, CronJob.Do and Election.Run joins the errors of a function that ran under a lease and
+// of the lease. Such calls nest: a caller of the outer one must not mistake the error of an inner lock for the error of
 // its own.
 
 // notRun is the error of a call whose function was not called.
@@ -147,7 +147,7 @@ type cutOff struct {
 	caller bool  // the end of the caller's context, which came first
 }
 
-// cutOffOf returns why inside has ended, the context of a function under a lease: its cause is that of what came first,
+// cutOffOf returns why inside has ended, the context of a function under a lease: its cause is the first one,
 // the end of the lease or of the caller's context.
 func cutOffOf(caller, inside context.Context) cutOff {
 	why, _ := context.Cause(inside).(*Error)
@@ -158,7 +158,7 @@ func cutOffOf(caller, inside context.Context) cutOff {
 	return cutOff{caller: caller.Err() != nil}
 }
 
-// result joins the error of the function and that of the Unlock after it. If the lease had ended, its error comes
+// result joins the errors of the function and of the Unlock after it. If the lease had ended, its error comes
 // first, and the result does not match context.Canceled unless the caller's context ended before: that would mean that
 // the caller has gone away.
 func (c cutOff) result(err, unlock error) error {

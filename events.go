@@ -143,7 +143,7 @@ func retried(ctx context.Context, request string, err error) RetryEvent {
 	return e
 }
 
-// cleanUpFailed tells the Observer that a clean-up has failed, and is repeated.
+// cleanUpFailed reports to the Observer that a clean-up has failed, and is repeated.
 func (e *events) cleanUpFailed(of any, operation string, err error) {
 	if !tells[RetryObserver](e) {
 		return

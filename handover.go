@@ -17,7 +17,7 @@ import (
 // order among clients is promised, Redis says who comes next.
 //
 // Why no two owners hold the lock:
-//   - The lease of the owner before has ended when the next one is told (see beginUnlock).
+//   - The lease of the previous owner has ended when the next one is notified (see beginUnlock).
 //   - The next owner's deadline is the same, as the lease in Redis has not changed. It is renewed like any other
 //     hold. If Extend or a re-entry has made the lease longer than a watchdog lease, or may have, the hold is not
 //     handed over: if the next owner died, others would wait for that long.
@@ -88,11 +88,11 @@ func (p *handOver) hold(l *core, by *owned, o *observed) *hold {
 
 // yieldToOthers makes this client let waiters of other clients go first, if some are subscribed: after a batch, or
 // after each release if all waiters look when its message comes (rush). They get time for a message and a request,
-// which take about as long as the release. heard is how many connections have received the message.
-func (d *unlocking) yieldToOthers(heard int, rush bool) {
+// which take about as long as the release. listeners is how many connections have received the message.
+func (d *unlocking) yieldToOthers(listeners int, rush bool) {
 	h, c := d.h, d.h.core.c
 	key := h.core.line("")
-	others := c.lines.NoteListeners(key, heard, rush)
+	others := c.lines.NoteListeners(key, listeners, rush)
 	pause := 2 * d.took
 	switch {
 	case others == 0 || d.batch == nil && !rush:

@@ -39,7 +39,7 @@ type hold struct {
 	renewed    int32         // how many of them the watchdog renews
 	attempts   int32         // renewals since the last that was confirmed
 	state      state
-	lent       bool  // its id is also that of a hold of the other side
+	lent       bool  // a hold of the other side has the same id
 	lateCopies bool  // a copy of the acquire may still arrive
 	closing    bool  // the client shuts down: the leases have ended with ErrClosed
 	rare       *rare // nil: none of it was needed yet; see rareLocked
@@ -67,7 +67,7 @@ func (h *hold) error(err error) error {
 // lock was granted. Only the holder uses it, or who gives the lock to the next holder.
 type batch struct {
 	tokens int64         // how many tokens are left
-	last   int64         // the last of them; all were drawn at once
+	last   int64         // the last of them; all were drawn together
 	until  clock.Instant // no hand-over after that: other clients wait too
 }
 
@@ -140,7 +140,7 @@ func (h *hold) handsOver() bool {
 // begin puts a new hold into service, which was granted at since. Its lease counts from when the request was sent.
 func (h *hold) begin(sent, since clock.Instant, a acquireConfig) *Lease {
 	h.confirmLocked(sent, a.lease) // nobody else knows the hold yet
-	// Holds that were acquired in a burst are not renewed in one. But those of a pipeline stay together: renewed in
+	// Holds that were acquired in a burst are not renewed in one. But the holds of a pipeline stay together: renewed in
 	// another order than they were made, 100,000 of them took a tenth more of the processor.
 	c := h.core.c
 	h.renewAt = h.renewAt.Add(-seam.Jitter(c.seed, h.number/wire.RoundSize, 0, c.cfg.watchdogLease/40))
@@ -277,7 +277,7 @@ func (h *hold) Alive() bool {
 	return h.state == held
 }
 
-// restOfLease is how long Redis keeps the hold if it is neither renewed nor released, by
+// RestOfLease returns how long Redis keeps the hold if it is neither renewed nor released, by
 // our clock; at least 1 ns.
 func (h *hold) RestOfLease() time.Duration {
 	h.lock()

@@ -40,7 +40,7 @@ func (l *core) inspect(ctx context.Context) (watchedState, error) {
 	return s, nil
 }
 
-// stateOf is the state that Redis shows, and what this client knows beside it.
+// stateOf is the state in Redis, completed by what this client knows.
 func (l *core) stateOf(p *protocol.State) State {
 	s := State{Mode: ModeFree, TTL: p.TTL, Token: p.Token, Waiters: p.Waiters}
 	if p.Waiters < 0 {

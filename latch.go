@@ -48,7 +48,7 @@ func (l *CountDownLatch) Count(ctx context.Context) (int, error) {
 }
 
 // Wait waits until the latch is open. The error matches ctx.Err(), ErrNotAcquired (WithWait is over) or
-// ErrUnreachable, as that of a [Locker].
+// ErrUnreachable, as from a [Locker].
 func (l *CountDownLatch) Wait(ctx context.Context, opts ...WaitOption) error {
 	if err := coreOf(l).check(ctx); err != nil {
 		return err

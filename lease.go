@@ -22,7 +22,7 @@ type Lease struct {
 	// For an Observer. The first Unlock alone uses the last two.
 	entry      int32 // how many leases the hold had with this one
 	ends       bool  // its Unlock ends the hold
-	handedOver bool  // and hands it over
+	handedOver bool  // its Unlock hands the hold over
 
 	renewed bool // at a hold: it is to be renewed
 
@@ -40,7 +40,7 @@ type listeners struct {
 	request  *releaseRequest            // nil: nobody listens for requests to release
 }
 
-// leaseContext is a context of a lease. Its Err compares the deadline, as that of the lease does: who was
+// leaseContext is a context of a lease. Its Err compares the deadline, as Err of the lease does: who was
 // stopped past it must not look at the context and go on, before the watchdog has canceled it.
 type leaseContext struct {
 	context.Context // canceled at the end of the lease
@@ -54,7 +54,7 @@ func (lc *leaseContext) Err() error {
 	if err := lc.Context.Err(); err != nil {
 		return err
 	}
-	_ = lc.parent.Err() // maybe of a lease further out, whose end reaches this context at once
+	_ = lc.parent.Err() // maybe of a lease further out, whose end reaches this context immediately
 	if err := lc.lease.Err(); err != nil {
 		lc.cancel(err) // another goroutine may have ended the lease, and be about to do this
 	}
@@ -183,7 +183,7 @@ func (l *Lease) HoldID() string {
 	return l.hold.id()
 }
 
-// Token is the fencing token: greater than that of every earlier hold of this lock, the same for each
+// Token is the fencing token: greater than the token of every earlier hold of this lock, the same for each
 // re-entry, and for a [MultiLock] the greatest of its members. A resource that refuses lower tokens than
 // its highest is safe from holders that continue after a loss. When tokens may repeat:
 // https://go-rlock.github.io/rlock/latest/guarantees/#what-is-not-guaranteed
@@ -284,7 +284,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	return lc
 }
 
-// onEnd has a function called with the cause when the lease ends, at once if it has ended.
+// onEnd makes a function be called with the cause when the lease ends, immediately if it has ended.
 // The function must not lock a mutex whose owner may look at the lease.
 func (l *Lease) onEnd(fn context.CancelCauseFunc) (forget func()) {
 	return l.cancelAtEnd(&leaseContext{cancel: fn})
@@ -382,7 +382,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 }
 
 // Do calls fn with the context of the lease, and unlocks the lease when fn has returned or panicked: for
-// leases that [Do] does not acquire, as of Adopt or Enter. The error is that of [Do]. If the lease has
+// leases that [Do] does not acquire, as of Adopt or Enter. The error is as from [Do]. If the lease has
 // ended before, fn is not called, and the error matches ErrNotRun and what has ended it.
 func (l *Lease) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	switch {
@@ -460,7 +460,7 @@ func (l *Lease) endUnlock(err error) error {
 	return err
 }
 
-// granted tells the Observer of the end of an acquire. l is nil if there is no lease.
+// granted reports the end of an acquire to the Observer. l is nil if there is no lease.
 func (l *Lease) granted(o *observed, e AcquireEvent) {
 	if o == nil {
 		return

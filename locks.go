@@ -12,7 +12,7 @@ import (
 // FoundLock is a lock that [Client.Locks] has found.
 type FoundLock struct {
 	Name string // without the prefix, as constructors take it
-	Type string // as in an Event, as far as the keys tell: those of some types look like a Lock
+	Type string // as in an Event, as far as the keys show: some types look like a Lock
 	// State is what its State returns; of a PermitSemaphore Holders are the holds, of a RedLock it is one vote.
 	State State
 }
@@ -59,7 +59,7 @@ func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[FoundLock,
 	}
 }
 
-// tellFound looks at locks that were found, and yields those that are held. It reports whether to go on.
+// yieldHeld inspects locks that were found, and yields the held ones. It reports whether to continue.
 func (c *Client) yieldHeld(ctx context.Context, all []protocol.Found, yield func(FoundLock, error) bool) bool {
 	looks := make([]func() (State, error), 0, len(all))
 	for _, f := range all {
@@ -69,7 +69,7 @@ func (c *Client) yieldHeld(ctx context.Context, all []protocol.Found, yield func
 		f := FoundLock{Name: all[i].Name, Type: all[i].Kind.Type, State: r.Value}
 		switch {
 		case errors.Is(r.Err, ErrForeignKey), errors.Is(r.Err, ErrInvalidArgument):
-			continue // the key is not that of a lock, or no lock can have the name
+			continue // the key does not belong to a lock, or no lock can have the name
 		case r.Err != nil:
 			yield(f, r.Err)
 			return false

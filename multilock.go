@@ -88,7 +88,7 @@ type separate struct {
 	votes map[quorum.VoteKey]bool // of RedLocks
 }
 
-// add adds a lock. Otherwise it says why it cannot be held beside the others.
+// add adds a lock, or returns why it cannot be held together with the others.
 func (s separate) add(l Locker) error {
 	if own, ok := l.(hasCore); ok {
 		if err := own.cored().check(context.Background()); err != nil {
@@ -180,7 +180,7 @@ func (m *MultiLock) check(ctx context.Context) error {
 	return nil
 }
 
-// error is the error of the whole; the holder that is named is that of a member.
+// error is the error of the whole; it names the holder of a member.
 func (m *MultiLock) error(err error) error {
 	e := &Error{Lock: m.name, Err: err}
 	var member *Error
@@ -193,19 +193,19 @@ func (m *MultiLock) error(err error) error {
 	return e
 }
 
-// ofMember is the error of a member in that of the whole.
+// ofMember is the error of a member within the error of the whole.
 type ofMember struct{ of *Error }
 
 func (e ofMember) Error() string { return "member " + e.of.text() }
 func (e ofMember) Unwrap() error { return e.of }
 
-// Lock waits until it holds all members, and returns one lease of them. Errors are those of the members;
+// Lock waits until it holds all members, and returns one lease of them. Errors are as from the members;
 // after one, nothing is held.
 func (m *MultiLock) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return lockAll(ctx, m, true, opts)
 }
 
-// TryLock takes all members or none. Its errors are those of their TryLock.
+// TryLock takes all members or none. Its errors are as from their TryLock.
 func (m *MultiLock) TryLock(ctx context.Context, opts ...TryOption) (*Lease, error) {
 	return lockAll(ctx, m, false, opts)
 }
@@ -294,7 +294,7 @@ func (m *MultiLock) HoldCount(ctx context.Context) (times int, err error) {
 	return times, nil
 }
 
-// ForceUnlock frees all members, whoever holds them, and reports whether any was held. It goes on after
+// ForceUnlock frees all members, no matter who holds them, and reports whether any was held. It goes on after
 // an error, and joins the errors.
 func (m *MultiLock) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.force(ctx, func(l Inspector) (bool, error) { return l.ForceUnlock(ctx) })
@@ -307,7 +307,7 @@ func (m *MultiLock) ForceUnlockIf(ctx context.Context, holdID string) (bool, err
 }
 
 // RequestRelease asks the holders of all members, as ForceUnlock does. If a member is no
-// [ReleaseRequester], it fails with ErrInvalidArgument at once.
+// [ReleaseRequester], it fails with ErrInvalidArgument immediately.
 func (m *MultiLock) RequestRelease(ctx context.Context) (asked bool, err error) {
 	members, err := membersAs[ReleaseRequester](ctx, m)
 	if err != nil {
@@ -443,7 +443,7 @@ func (g *multiHold) release(ctx context.Context) error {
 	return unlockAll(ctx, g.members)
 }
 
-// each does something with all leases at once, and joins the errors.
+// each does something with all leases in parallel, and joins the errors.
 func each(leases []*Lease, do func(*Lease) error) error {
 	errs := make([]error, len(leases))
 	var wg sync.WaitGroup

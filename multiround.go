@@ -16,7 +16,7 @@ import (
 
 const (
 	// multiTries is how often, after a round has ended, a MultiLock tries to get all
-	// members at once before it holds some again while it waits.
+	// members together before it holds some again while it waits.
 	multiTries = 10
 
 	// multiRestarts is how often it starts over because a member was lost before all

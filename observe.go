@@ -37,7 +37,7 @@ type LeadershipObserver interface {
 
 // RetryObserver is notified when a request, but no renewal, is tried again.
 type RetryObserver interface {
-	Retry(ctx context.Context, e RetryEvent) // ctx is that of the call, if one is known
+	Retry(ctx context.Context, e RetryEvent) // ctx is the context of the call, if one is known
 }
 
 // SubscriptionObserver is notified when a subscription is confirmed or ends.

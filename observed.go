@@ -27,7 +27,7 @@ type observed struct {
 	early   []func() // events of the hold that came before AcquireEnd has returned: guarded by mu
 }
 
-// observe begins an acquire. ctx is from then on that of its requests.
+// observe begins an acquire. It returns the context of the acquire's requests.
 func (l *core) observe(ctx context.Context, permits int) (context.Context, *observed) {
 	events := l.c.events
 	if events.observer == nil {
@@ -49,7 +49,7 @@ func (o *observed) event() Event {
 	return e
 }
 
-// contends tells the Observer, once, that the acquire begins to wait.
+// contends reports to the Observer, once, that the acquire begins to wait.
 func (o *observed) contends() {
 	if o != nil && !o.contended {
 		o.contended = true
@@ -64,7 +64,7 @@ func (o *observed) noteHolder(s *snapshot) {
 	}
 }
 
-// end tells the Observer of the end of the acquire; e has the result. Call it through Lease.granted if there is a lease.
+// end reports the end of the acquire to the Observer; e has the result. Call it through Lease.granted if there is a lease.
 func (o *observed) end(e AcquireEvent) {
 	if o == nil {
 		return
@@ -112,7 +112,7 @@ func (o *observed) tell(deliver func(fn func()), fn func()) {
 	deliver(fn)
 }
 
-// event is what is known of a hold. entry is that of a lease that it is about, or 0.
+// event returns an event about a hold. entry is the entry of the lease that it is about, or 0.
 func (h *hold) event(entry int32) Event {
 	e := h.core.event()
 	e.HoldID, e.Token, e.Entry, e.Permits = h.id(), h.token, int(entry), protocol.Takes(h.core.proto)
@@ -139,7 +139,7 @@ func (h *hold) tellLoss(now clock.Instant, cause error) {
 	})
 }
 
-// tellRenewalLocked tells the Observer of the answer to a renewal, before the answer has an effect.
+// tellRenewalLocked reports the answer to a renewal to the Observer, before the answer has an effect.
 func (h *hold) tellRenewalLocked(sent, now clock.Instant, err error) {
 	o, events := h.observed, h.core.c.events
 	if o == nil || !tells[RenewalObserver](events) { // very many holds are renewed
@@ -161,7 +161,7 @@ func (h *hold) tellRetry(operation string, err error) {
 	})
 }
 
-// tellUnlocked tells the Observer of the result of an Unlock.
+// tellUnlocked reports the result of an Unlock to the Observer.
 func (h *hold) tellUnlocked(l *Lease, err error) {
 	o := h.observed
 	if o == nil {

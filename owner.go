@@ -86,7 +86,7 @@ func (ch *chain) with(h *hold) *chain {
 	return &chain{hold: h, up: ch, owner: own}
 }
 
-// find returns the innermost hold of a side of a lock, without those of the owner.
+// find returns the innermost hold of a side of a lock, except the owner's holds.
 func (ch *chain) find(l *core, side protocol.Side) *hold {
 	for ; ch != nil && ch.hold != nil; ch = ch.up {
 		if of := ch.hold.core; of.c == l.c && of.side == side && of.id() == l.id() && ch.hold.entered() {
@@ -172,7 +172,7 @@ func (own *owner) at(l *core) *owned {
 	return o
 }
 
-// leave ends what at began.
+// doneUsing ends what at began.
 func (o *owned) doneUsing() {
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
@@ -203,7 +203,7 @@ func (o *owned) setSnapshot(s *snapshot) {
 	o.snapshot = *s
 }
 
-// lastSnapshot is for a call that has waited for another one of its owner in vain.
+// lastSnapshot is for a call that has waited for another call of its owner without success.
 func (o *owned) lastSnapshot() snapshot {
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()

@@ -21,7 +21,7 @@ type PermitSemaphore struct {
 	most    int // that a lease can have
 }
 
-// NewPermitSemaphore returns a semaphore whose permits have leases: those of a process that dies come back.
+// NewPermitSemaphore returns a semaphore whose permits have leases: the permits of a dead process come back.
 // [WithPermits] says how many there are.
 func (c *Client) NewPermitSemaphore(name string, opts ...PermitSemaphoreOption) *PermitSemaphore {
 	cfg, err := lockOptions(permitConfig{}, opts, PermitSemaphoreOption.optionOfNewPermitSemaphore)
@@ -74,7 +74,7 @@ func (s *PermitSemaphore) SetPermits(ctx context.Context, n int) error {
 	return err
 }
 
-// Delete is that of a [Semaphore]. Leases of its permits are lost: ErrRemoved.
+// Delete is as for a [Semaphore]. Leases of its permits are lost: ErrRemoved.
 func (s *PermitSemaphore) Delete(ctx context.Context) (bool, error) {
 	return changeOnce(ctx, coreOf(s), nil, func(op protocol.Op) protocol.Request[bool] { return s.counter.Delete(op) }, nil)
 }
@@ -102,7 +102,7 @@ type PermitHolder struct {
 	Process Process       // whose hold it is
 }
 
-// State returns who holds the permits. Errors are those of an [Inspector].
+// State returns who holds the permits. Errors are as from an [Inspector].
 func (s *PermitSemaphore) State(ctx context.Context) (PermitState, error) {
 	c, err := s.count(ctx, true)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *PermitSemaphore) count(ctx context.Context, holds bool) (protocol.Count
 }
 
 // Acquire waits until n permits are free and returns a lease of them, at most [MaxLeasePermits]. Errors
-// are those of [Locker].Lock, and ErrNotSet.
+// are as from [Locker].Lock, and ErrNotSet.
 func (s *PermitSemaphore) Acquire(ctx context.Context, n int, opts ...AcquireOption) (*Lease, error) {
 	return acquirePermits(ctx, s, n, true, opts)
 }

@@ -16,11 +16,11 @@ const (
 	mostKept      = 1000
 )
 
-// newHub returns what a client listens with; name is that of its connections. Listeners are:
+// newHub returns the subscriptions of a client; name is the name of its connections. Listeners are:
 //   - the head of a line, to the channel of its lock, where each release is announced (internal/wait), and one whose
 //     order Redis keeps to its own name or channel there (internal/wait/queue.go);
 //   - a watch, to the same channel (watch.go);
-//   - a holder that can be asked to release, to a channel beside it (revocation.go).
+//   - a holder that can be asked to release, to a second channel of its lock (revocation.go).
 func newHub(env *seam.Env, d *wire.Deployment, events *events, name string) *pubsub.Hub {
 	return pubsub.New(pubsub.Config{
 		Env: env, Wire: d, Queue: events.Queue, Name: name, Subscribed: events.subscription,

@@ -4,7 +4,7 @@ import "github.com/go-rlock/rlock/internal/protocol"
 
 // ReadWriteLock is a reentrant lock that any number of readers or one writer can hold, the counterpart
 // of Redisson's RReadWriteLock. A writer may read too; a reader that asks to write gets ErrUpgrade.
-// Readers and writers alternate, so neither side starves, but Java readers, and those of clients
+// Readers and writers alternate, so neither side starves, but Java readers, and readers of clients
 // WithReaderPreference, overtake waiting writers. Details:
 // https://go-rlock.github.io/rlock/latest/locks/#readwritelock
 type ReadWriteLock struct {

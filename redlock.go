@@ -174,7 +174,7 @@ func redFamily(clients []*Client) string {
 	return "redlock " + strings.Join(ids, " ")
 }
 
-// BootstrapNodes lets all nodes of a new deployment vote at once. It is for the operator, once: no
+// BootstrapNodes lets all nodes of a new deployment vote immediately. It is for the operator, once: no
 // process may have held any RedLock on these nodes within the longest lease. The error matches
 // ErrNoQuorum if a node does not answer or is unfit: then call again. ErrInvalidArgument: the lock has
 // no quarantine, or only some nodes may vote and have voted.

@@ -15,7 +15,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// snapshot is the outcome of the last look of an acquire at a lock. A waiter behind others has the snapshot of the
+// snapshot is the outcome of the last request of an acquire. A waiter behind others has the snapshot of the
 // head of its line.
 type snapshot struct {
 	held        bool      // by another owner, or reserved for a waiter
@@ -31,7 +31,7 @@ type snapshot struct {
 	own         bool      // the holder is of the client that gets the error
 	advice      string    // for that client; see forCaller
 
-	// pendingSince is when a look was sent that is not answered; zero: none. The other fields are those of the
+	// pendingSince is when a request was sent that has no reply; zero if none. The other fields then describe the
 	// look before it then.
 	pendingSince time.Time
 	grace        time.Duration // see core.grace
@@ -43,7 +43,7 @@ type note struct {
 	n    int64
 }
 
-// permits are those of a semaphore that had too few.
+// permits are the permits of a semaphore that had too few.
 type permits struct {
 	protocol.Supply
 	present bool // the lock is a semaphore
@@ -57,10 +57,10 @@ func (p permits) String() string {
 	return fmt.Sprintf("permits free: %d of %d, wanted: %d", p.Free, p.All, p.wanted)
 }
 
-// wants notes how many permits the caller needs: the snapshot may be that of another waiter.
+// wants records how many permits the caller needs: the snapshot may be another waiter's.
 func (s *snapshot) wants(permits int64) { s.permits.wanted = permits }
 
-// forCaller completes the snapshot for the caller that gets the error, as it may be that of another waiter. permits is
+// forCaller completes the snapshot, which may be another waiter's, for the caller that gets the error. permits is
 // how many the caller wants. advice says what to do if a hold of its own client, maybe one of several, keeps it out.
 func (s *snapshot) forCaller(client string, permits int64, advice func(several bool) string) {
 	s.wants(permits)
@@ -73,7 +73,7 @@ func (s *snapshot) forCaller(client string, permits int64, advice func(several b
 // membersInside is the note of a member of a DoubleBarrier that waits to leave, or to enter with the next generation.
 const membersInside = "members that are still in: #"
 
-// noteAnswer notes the outcome of a look. within is the time that replicas had to confirm it.
+// noteAnswer records the outcome of a request. within is the time that replicas had to confirm it.
 func (s *snapshot) noteAnswer(r *protocol.Result[protocol.Entered], ofQuorum bool, now time.Time, within time.Duration) {
 	if r.Err == nil && r.Outcome.Verdict == protocol.Busy {
 		*s = busySnapshot(&r.Outcome, now)
@@ -86,7 +86,7 @@ func (s *snapshot) noteAnswer(r *protocol.Result[protocol.Entered], ofQuorum boo
 	s.noteFailure(r.Err, ofQuorum, within)
 }
 
-// noteFailure notes a look that has no outcome, or one that no error has to explain.
+// noteFailure records a request that has no outcome, or one that no error has to explain.
 func (s *snapshot) noteFailure(err error, ofQuorum bool, within time.Duration) {
 	last := wire.LastFailure(err)
 	switch {
@@ -147,7 +147,7 @@ func (s *snapshot) settle(now time.Time, answered bool, grace time.Duration) {
 	s.pendingSince = time.Time{}
 }
 
-// left is what is left of the holder's lease; 0 if that is not known.
+// leaseLeft returns what is left of the holder's lease; 0 if that is not known.
 func (s *snapshot) leaseLeft(now time.Time) time.Duration {
 	if s.until.IsZero() {
 		return 0
@@ -255,7 +255,7 @@ func noAnswer(err error) bool { return errors.Is(err, ErrUnreachable) || errors.
 var errShortLease = fmt.Errorf("%w in time: the lease was over before it came", ErrUnreachable)
 
 // interrupted makes the error of a call from err, which stopped it: the end of the caller's context, the end of a wait of
-// at most limit, or a single look that was in vain. The error contains what the last snapshot says. waited is how long
+// at most limit, or a single request that was refused. The error contains the text of the last snapshot. waited is how long
 // the call itself has waited: the last member of a MultiLock may have had little of the limit. sentinel is an error
 // that the end of the caller's context matches too if the snapshot explains it; nil: none.
 func interrupted(caller context.Context, err, sentinel error, limit, waited time.Duration, last *snapshot, now time.Time) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// Revocation: whoever wants a lock asks its holder to give it up (RequestRelease), and the
+// Revocation: a process that wants a lock asks its holder to give it up (RequestRelease), and the
 // holder decides (ReleaseRequested).
 //
 // A request is a key in Redis for each hold that is meant, named after its id, and a message
@@ -16,7 +16,7 @@ import (
 // key. A holder who does not listen costs nothing: no key of its own, no command, no channel.
 // The first ReleaseRequested of a hold subscribes and looks for the key. Nothing is missed:
 //   - A request that came before the subscription was confirmed, as while the lock was being
-//     acquired, has left its key before the look that follows the confirmation.
+//     acquired, has left its key before the poll that follows the confirmation.
 //   - The same holds for each time that the subscription is broken and confirmed again.
 //   - If messages do not come at all (PUBLISH or SUBSCRIBE is forbidden), the watchdog looks
 //     each third of a watchdog lease.
@@ -40,7 +40,7 @@ func (l *Lease) ReleaseRequested() <-chan struct{} {
 }
 
 // listenForRequest makes the lease listen for requests to release. then, if it is given, is called when a request
-// comes, or at once if one has come.
+// comes, or immediately if one has come.
 func (l *Lease) listenForRequest(then func()) <-chan struct{} {
 	l.lock()
 	on := l.listenersLocked()
@@ -80,7 +80,7 @@ func (l *Lease) notifyRequestLocked() {
 	w.then = nil
 }
 
-// revocationListener looks for the key of a request to release a hold: again and again, and at once when there may
+// revocationListener polls the key of a request to release a hold: from time to time, and immediately when there may
 // have been a message. The guard of the hold guards it.
 type revocationListener struct {
 	h     *hold
@@ -145,7 +145,7 @@ func (e *revocationListener) keepSubscription(end func()) {
 	}
 }
 
-// lookSoon has the watchdog look at once.
+// lookSoon makes the watchdog poll immediately.
 func (e *revocationListener) lookSoon() {
 	e.h.lock()
 	defer e.h.unlock()
@@ -171,7 +171,7 @@ func (e *revocationListener) nextLocked() clock.Instant {
 	return e.next
 }
 
-// dueLocked is a look for the key. A message that comes from now on calls for another one.
+// dueLocked returns a poll of the key. A message that comes from now on needs another poll.
 func (e *revocationListener) dueLocked(now clock.Instant) protocol.Task {
 	e.next = now.Add(e.h.core.c.cfg.watchdogLease / 3)
 	return protocol.RevocationOf(e.h.core.proto).Asked(e.h.id())

@@ -15,20 +15,20 @@ type Locker interface {
 	Name() string
 	// Lock waits until it has the lock and returns a lease. Waiters of one client get it in the order of their calls;
 	// among clients the type decides. The error matches
-	//   - ErrNotAcquired, if another had the lock or went first: [Error] tells who, maybe this client, and for how
+	//   - ErrNotAcquired, if another had the lock or went first: [Error] says who, maybe this client, and for how
 	//     long; or too few replicas confirmed (WithReplicaAck);
 	//   - ErrUnreachable (a RedLock: ErrNoQuorum too), if Redis gave no answer for a watchdog lease, or until the end
 	//     of the wait; ErrRefused, if it replied with an error, which Lock waits out for as long if it may pass soon;
 	//   - ErrLeaseLost, ErrReentrant or ErrUpgrade, if ctx descends from a hold of this lock that is lost and not
 	//     unlocked, from one WithNonReentrant, or from a read hold and this is the write side;
 	//   - ErrForeignKey, if the lock's key holds something else, ErrClosed or ErrInvalidArgument;
-	//   - ctx.Err(), if ctx ended: beside one of the first three, or alone if nothing was seen.
+	//   - ctx.Err(), if ctx ended: together with one of the first three, or alone if there was no reply.
 	//
 	// After an error no hold and no place in a queue is left; a grant that was under way is given back, or runs out
 	// with its lease. Details: https://go-rlock.github.io/rlock/latest/errors/#when-an-acquire-fails
 	Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error)
 	// TryLock takes the lock if it is free, or if ctx descends from its hold, and does not wait for another holder.
-	// Errors are those of Lock; for Redis it waits only the command timeout, to which WithReplicaAck adds its own.
+	// Errors are as from Lock; for Redis it waits only the command timeout, to which WithReplicaAck adds its own.
 	TryLock(ctx context.Context, opts ...TryOption) (*Lease, error)
 }
 
@@ -106,9 +106,9 @@ func isNil(l any) bool {
 }
 
 // Do holds the lock while fn runs, with the context of the lease ([Lease.Context]), and releases it,
-// also if fn panics. The error joins those of fn and of Unlock, so it is no *Error. It matches, in this
+// also if fn panics. The error joins the errors of fn and Unlock, so it is no *Error. It matches, in this
 // order, also of calls of Do inside each other:
-//   - ErrNotRun: fn was not called; the error is that of Lock;
+//   - ErrNotRun: fn was not called; the error is as from Lock;
 //   - ErrUnconfirmed: fn returned nil, and Redis did not confirm the release;
 //   - ErrLeaseLost: the lock was lost while fn ran, whatever fn returned, which it matches too;
 //   - else what fn returned, or ErrClosed if that is the end of its context because the client shuts

@@ -71,7 +71,7 @@ func (i Interval) Next(after time.Time) time.Time {
 }
 
 // latestTicks are the latest times of a schedule that are after one time and not after another. It asks
-// for those of the last second, and then goes back twice as far each time, so that it asks for few more
+// for the times of the last second, and then goes back twice as far each time, so that it asks for few more
 // than it returns, however long ago after is.
 func latestTicks(next func(after time.Time) time.Time, after, until time.Time, most int) (ticks []time.Time) {
 	for back := time.Second; ; back *= 2 {
@@ -174,7 +174,7 @@ func changeBefore(t time.Time) (change time.Time, by time.Duration) {
 	return change, by
 }
 
-// unchanged is t by clocks that always differ from UTC by as much as those of t, and by some hours more.
+// unchanged is t in a zone that always differs from UTC by as much as the zone of t does then, and by some hours more.
 func unchanged(t time.Time, hours int) time.Time {
 	_, offset := t.Zone()
 	return t.In(time.FixedZone("", offset+hours*3600))

@@ -8,7 +8,7 @@ import (
 )
 
 // Semaphore is a number of permits that owners in many processes take and put back, the counterpart of
-// Redisson's RSemaphore. Nothing records who took a permit: those of a process that dies are gone until
+// Redisson's RSemaphore. Nothing records who took a permit: the permits of a dead process are gone until
 // somebody adds others. For leases use a PermitSemaphore. A permit is counted once even if replies are
 // lost, but a failover may change the number. Details:
 // https://go-rlock.github.io/rlock/latest/synchronizers/#semaphore
@@ -52,7 +52,7 @@ func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
 	return err
 }
 
-// Acquire takes n permits, and waits until as many are free. Errors are those of CountDownLatch.Wait,
+// Acquire takes n permits, and waits until as many are free. Errors are as from CountDownLatch.Wait,
 // and ErrNotSet. After an error nothing is taken.
 func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...WaitOption) error {
 	return s.acquire(ctx, "Acquire", n, true, opts)
@@ -131,15 +131,15 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 	return a.find(caller, l, l.id(), a, wait, opts)
 }
 
-// taking is one Acquire or TryAcquire. Its looks are one operation, which takes the permits once, even if several looks
-// arrive. When the operation is given up, the next look, if there is one, begins another.
+// taking is one Acquire or TryAcquire. Its requests are one operation, which takes the permits once, even if several
+// arrive. When the operation is given up, the next request, if there is one, begins another.
 type taking struct {
 	inquiry
 	s          *Semaphore
 	page       *protocol.Page
 	op         protocol.Op
-	lateCopies bool // a copy of a look may still arrive
-	took       bool // a look may have taken the permits
+	lateCopies bool // a copy of a request may still arrive
+	took       bool // a request may have taken the permits
 }
 
 func (a *taking) look(ctx context.Context) found {
@@ -183,7 +183,7 @@ func (a *taking) giveUp() (answered bool) {
 		return false
 	}
 	p, op, effect := a.page, a.op, a.lateCopies || a.took
-	a.page, a.lateCopies, a.took = nil, false, false // the next look is a new operation
+	a.page, a.lateCopies, a.took = nil, false, false // the next request is a new operation
 	return a.c.forget(a.of, p, effect, func() protocol.Task { return a.s.undo(op) })
 }
 

@@ -13,7 +13,7 @@ import (
 // Shutdown ends the client in good order. From then on no lock is granted, waiters return, watches end, and
 // all leases and their contexts end with ErrClosed, which asks the holders to leave. The locks stay theirs,
 // renewed, until they call Unlock. Shutdown returns nil when all have, and Redis has confirmed every
-// release: that of a RedLock a quorum, if the other nodes are known not to answer. If ctx ends first, what
+// release (for a RedLock a quorum, if the other nodes are known not to answer). If ctx ends first, what
 // is still held runs out with its lease; the error names some, and matches ctx.Err(). Holders must not wait
 // for Shutdown. Details: https://go-rlock.github.io/rlock/latest/using-a-lock/#shutting-down
 func (c *Client) Shutdown(ctx context.Context) error {
@@ -30,7 +30,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	left := len(c.watchdog.Close())
 	holds := c.watchdog.all()
 
-	// Goroutines that end at once are waited for in any case, so that nothing of
+	// Goroutines that end immediately are waited for in any case, so that nothing of
 	// the client runs any more, but not those that hang in go-redis.
 	c.lines.Close()
 	moment, cancel := context.WithTimeout(context.Background(), protocol.GiveUpGrace)

@@ -24,7 +24,7 @@ type State struct {
 	Holders []Holder      // sorted by hold id, a writer before the readers
 	TTL     time.Duration // rest of the longest lease; -1: it has none
 	Token   int64         // of the holder; 0: free, held by readers, or unknown outside its client
-	// Waiters are all that wait if Redis keeps the queue. Otherwise they are those of this client, and one for
+	// Waiters are all that wait if Redis keeps the queue. Otherwise they are this client's, and one for
 	// each other client that listens for a release: it waits, has waited within three seconds, or watches.
 	Waiters int
 }
@@ -55,7 +55,7 @@ type watchedState struct {
 type Process struct {
 	Label   string    // of WithLabel
 	Program string    // the base name of the executable
-	Host    string    // the host's name; in a container mostly that of the container
+	Host    string    // the host's name; in a container mostly the container's
 	PID     int       // as the process itself sees it
 	Started time.Time // by the clock of the host, in whole seconds
 }

@@ -89,7 +89,7 @@ func (c *Client) lateRenewals() (late int, first time.Duration, why error) {
 }
 
 // Ping is for a readiness probe. It returns nil if the server, or each master of a cluster, would grant a
-// free lock now, and no renewal of this client is late. Otherwise the error is that of an acquire or a
+// free lock now, and no renewal of this client is late. Otherwise the error is as from an acquire or a
 // renewal. It returns within the command timeout. For a RedLock, ping each client.
 func (c *Client) Ping(ctx context.Context) error {
 	if err := c.enter(ctx); err != nil {

@@ -88,7 +88,7 @@ func oneSlot(locks []*protocol.Lock) bool {
 // errSlots is the error where one script may not, as the server has said.
 var errSlots = errors.New("the locks are in several slots of a cluster")
 
-// tell tells the Observer what has come of the attempts: those that were granted have a lease, even if all are given
+// tell reports the ends of the attempts to the Observer: granted attempts have a lease, even if all are given
 // back.
 func (r *round) tell(attempts []*attempt) {
 	for i, a := range attempts {
@@ -218,7 +218,7 @@ func unlockAll(ctx context.Context, leases []*Lease) error {
 	for i, err := range errs {
 		switch {
 		case errors.Is(err, ErrLeaseLost):
-			return err // a loss has one cause: that of the first of several lost members
+			return err // a loss has one cause: the first lost member's
 		case errors.Is(err, ErrUnlocked):
 			errs[i] = nil
 		}

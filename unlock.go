@@ -20,7 +20,7 @@ type finish struct {
 // unlockLimit is when an Unlock that begins now is over: by the real clock, as it bounds commands.
 func (c *Client) unlockLimit() time.Time { return time.Now().Add(c.cfg.unlockTimeout) }
 
-// endLease ends a lease; by is that of Lease.end.
+// endLease ends a lease; for by see Lease.end.
 func (h *hold) endLease(ctx context.Context, l *Lease, called clock.Instant, by *finish) error {
 	limit := h.core.c.unlockLimit()
 	// Wait for other operations at this hold: a re-entry that is under way must not find
@@ -47,7 +47,7 @@ type unlocking struct {
 	grants    bool          // the release grants the lock to a waiter that stands by
 	took      time.Duration // until task was answered
 	traceTime time.Duration // see finish
-	finishes  bool          // task is that of a finish
+	finishes  bool          // task is the task of a finish
 }
 
 // beginUnlock ends a lease of the hold, in this process.
@@ -164,7 +164,7 @@ func (d *unlocking) released(r *protocol.Result[protocol.Kept]) error {
 	case r.Unsure && d.took >= d.traceTime:
 		// Another copy of this release may have ended the hold. Or that copy has not arrived, and the hold was lost
 		// before: the deadline proves nothing, since a failure that makes a server lose a hold breaks connections
-		// too. Whoever has the lock now may have had it for long.
+		// too. The present holder may have had the lock for long.
 		found := errGone
 		if r.Outcome == protocol.TakenOver {
 			found = fmt.Errorf("%w: another owner has the lock", errGone)

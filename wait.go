@@ -11,7 +11,7 @@ import (
 )
 
 // Line is where the attempt waits in this client. An attempt whose caller holds the other side does not wait behind
-// others: they may wait for the end of that hold. Nor does anybody wait behind an attempt that needs more permits than
+// others: they may wait for the end of that hold. No call waits behind an attempt that needs more permits than
 // there are.
 func (a *attempt) Line() wait.Key {
 	key := a.core.line(a.ID)
@@ -81,7 +81,7 @@ func (a *attempt) Given(ctx context.Context, given any, why error) (*wait.Left[s
 // Withdraw implements wait.Asker. An unanswered look, or a late copy of it, may have been granted a hold: Withdraw ends
 // that before the attempt waits behind others, who may wait for that hold to end. It also gives up a place among the
 // readers: once Redis admits those, writers wait until each of them has come, and waiters in front of the attempt may
-// wait for the writers. The next look is for a new hold.
+// wait for the writers. The next request is for a new hold.
 func (a *attempt) Withdraw() {
 	if !a.lateCopies && !a.Granted && !(a.Placed && (a.core.side == protocol.Shared || protocol.StandByOf(a.core.proto) != nil)) {
 		return
@@ -97,7 +97,7 @@ func (a *attempt) newID() {
 	a.Who = a.Number
 }
 
-// Begins implements wait.Taker. If the client is subscribed already, so is the line, before its first look.
+// Begins implements wait.Taker. If the client is subscribed already, so is the line, before its first request.
 func (a *attempt) Begins(w *wait.Waiter[snapshot]) {
 	if a.start.listens {
 		a.Hear(w, a.hearLock)
@@ -123,13 +123,13 @@ func (a *attempt) Hesitates(w *wait.Waiter[snapshot]) time.Duration {
 	return protocol.Hesitation(a.core.proto, a.Clashes, a.Lines.Crowded(w))
 }
 
-// noteLook notes that a look is sent.
+// noteLook records that a request is sent.
 func (a *attempt) noteLook() {
 	a.Snapshot.pendingSince = a.core.c.env.Clock.Now()
 	a.Share()
 }
 
-// noteAnswer notes the outcome of a look. acked: replicas had to confirm it.
+// noteAnswer records the outcome of a request. acked: replicas had to confirm it.
 func (a *attempt) noteAnswer(r *protocol.Result[protocol.Entered], acked bool) {
 	var within time.Duration
 	if acked {
@@ -139,7 +139,7 @@ func (a *attempt) noteAnswer(r *protocol.Result[protocol.Entered], acked bool) {
 	a.Share()
 }
 
-// mayStandBy reports whether the next look may have the attempt stand by, or end that: see internal/wait/handover.go.
+// mayStandBy reports whether the next request may let the attempt stand by, or end that: see internal/wait/handover.go.
 func (a *attempt) mayStandBy() bool {
 	l := a.core
 	return protocol.StandByOf(l.proto) != nil && (a.Placed || a.Wait && a.Leads && !a.opts.hasLease &&
@@ -184,7 +184,7 @@ func (a *attempt) Pause(w *wait.Waiter[snapshot], n int, rest time.Duration, err
 	return pause
 }
 
-// jitter is a random part of d that depends on the attempt and on n, the number of its look.
+// jitter is a random part of d that depends on the attempt and on n, the number of its request.
 func (a *attempt) jitter(n int, d time.Duration) time.Duration {
 	return seam.Jitter(a.core.c.seed, a.Number, n, d)
 }

@@ -79,7 +79,7 @@ func (w *watchdog) forget(h *hold) {
 	}
 	w.failing.nodes = nil // there are no more renewals that could show the end of an outage
 	if w.most > spareHolds {
-		w.holds, w.most = nil, 0 // a map does not shrink by itself
+		w.holds, w.most = nil, 0 // a map does not shrink
 	}
 }
 

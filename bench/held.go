@@ -157,7 +157,7 @@ func (b *bench) watchAll(all []*holding, d time.Duration) []answer {
 const keysOf = 1_000
 
 func (b *bench) waiters() {
-	window := lease // within it, each looks who looks when the holder's lease would end
+	window := lease // within it, each polls that does so when the holder's lease would end
 	if b.quick {
 		window = 3 * time.Second
 	}

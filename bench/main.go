@@ -235,7 +235,7 @@ func (s sample) String() string {
 	return strings.Join(text, ", ")
 }
 
-// Where a run writes, below the root of a tree: the page, what it shows, and all figures.
+// pageIn, chartsIn and resultsIn return where a run writes, below the root of a tree: the page, its charts, and all figures.
 func pageIn(out string) string    { return filepath.Join(out, "docs", "benchmarks.md") }
 func chartsIn(out string) string  { return filepath.Join(out, "docs", "benchmarks") }
 func resultsIn(out string) string { return filepath.Join(out, "bench", "RESULTS.md") }

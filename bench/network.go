@@ -12,7 +12,7 @@ import (
 )
 
 // network is a relay to a server that takes half of the delay in each direction, whatever is under
-// way at once. It is a separate process: to wait so exactly takes the processors from goroutines
+// way at a time. It is a separate process: to wait so exactly takes the processors from goroutines
 // in the same process, the more so the more connections a peer has.
 func (b *bench) network(s *server, delay time.Duration) (addr string) {
 	var a answer

@@ -154,7 +154,7 @@ func openRaw(addr string, _ time.Duration) (session, error) {
 	return &rawSession{rdb, rdb}, compareAndDelete.Load(context.Background(), rdb).Err()
 }
 
-// auto narrows an AutoPipeliner to what a raw lock sends.
+// openAuto opens an AutoPipeliner, narrowed to what a raw lock sends.
 func openAuto(addr string, _ time.Duration) (session, error) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	if err := compareAndDelete.Load(context.Background(), rdb).Err(); err != nil {

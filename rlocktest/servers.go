@@ -108,7 +108,7 @@ func (c *common) close() {
 	}
 }
 
-// jump moves the clock of the clients, and that of each Redis.
+// jump moves the clocks of the clients and of each Redis.
 func (c *common) jump(to time.Time) {
 	c.clock.jump(to, func(now time.Time) {
 		for _, s := range c.servers {

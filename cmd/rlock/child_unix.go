@@ -35,14 +35,14 @@ type child struct {
 	asked  map[relative]bool // processes outside of the group that were asked to end
 	exited chan struct{}     // closed when the command itself has ended
 	code   int               // valid once exited is closed
-	status unix.WaitStatus   // the same
+	status unix.WaitStatus   // valid once exited is closed
 
 	stopped   chan struct{}  // it was stopped, as by Ctrl-Z
 	continued chan os.Signal // this process was, as by fg
 
 	guard    *guardian
 	deadline time.Time // deadline of the lease that was last sent to the guard
-	until    int64     // the same on the clock that it shares
+	until    int64     // that deadline on the clock that the guard shares
 	lostPipe *os.File  // closing it, or the end of this process, makes the other end readable
 	tty      int       // the terminal that the command has in the foreground, or -1
 }
@@ -188,7 +188,7 @@ func (c *child) askOrphans() {
 	}
 }
 
-// keep tells the guard until when the lease lasts. A deadline that it knows is told as before: the machine may have
+// keep sends the guard the end of the lease. A known deadline is sent again in the same way: the machine may have
 // slept since, and the clock of Go's deadlines does not count that.
 func (c *child) keep(deadline time.Time) {
 	if !deadline.Equal(c.deadline) {
@@ -429,7 +429,7 @@ func (g *guardian) close() (acted bool) {
 const guardActed = 3
 
 // guard is the other process. It gets lines on standard input, and ends the command's group if the lease ends without
-// a renewal, or if the process that tells it so ends. Descriptor 3 is told of that too.
+// a renewal, or if the process that renews ends. Descriptor 3 reports that too.
 func guard(args []string) int {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
 	if len(args) != 2 {
@@ -549,7 +549,7 @@ func (w *watch) end(left time.Duration, lines <-chan string) (code int) {
 	}
 }
 
-// act tells the command that it has lost the lock. It returns the exit status of a guard that had to.
+// act signals the command that it has lost the lock. It returns the exit status of a guard that had to.
 func (w *watch) act() int {
 	_, _ = w.lost.WriteString("lost\n")
 	return guardActed
@@ -571,7 +571,7 @@ type look struct {
 }
 
 // lookOn looks for as long as the process lives: now and then, since the time for it is missing elsewhere in the guard,
-// and more often when it is told to hurry.
+// and more often when it has to hurry.
 func (w *watch) lookOn(looks chan<- look, hurry <-chan struct{}) {
 	w.seen = map[relative]bool{}
 	for {

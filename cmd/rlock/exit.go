@@ -15,7 +15,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Exit statuses, in addition to the command's: those of flock, and those of sysexits.h.
+// Exit statuses, in addition to the command's: as in flock, and in sysexits.h.
 const (
 	exitBusy        = 1
 	exitUsage       = 64

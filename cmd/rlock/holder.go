@@ -10,7 +10,7 @@ import (
 )
 
 // under runs a command while a lease lasts, and returns its exit status. When it returns, no process of the
-// command's group lives, and on Linux none that it has left elsewhere, unless t.leave is set. The error is that of a command that was not started, or of a lease
+// command's group lives, and on Linux none that it has left elsewhere, unless t.leave is set. The error is why a command was not started, or of a lease
 // that was lost while it ran; the caller unlocks the lease in each case, and only then can another have the lock.
 //
 // The lease has a deadline that comes before Redis can give the lock away. Renewals move it, each third of the lease.

@@ -114,7 +114,7 @@ func (p relative) lives() bool {
 	return ok && now.began == p.began
 }
 
-// hasChildren reports whether this process has children that it has not started: those of a shell that has become it.
+// hasChildren reports whether this process has children that it has not started: children of a shell that has become it.
 func hasChildren() bool {
 	self := os.Getpid()
 	for _, p := range living() {

@@ -3,7 +3,7 @@
 //
 //	rlock invoices -- ./write-invoices
 //
-// The locks are those of package rlock: a Go or Java program that uses a
+// The locks are the locks of package rlock: a Go or Java program that uses a
 // lock of the same name is kept out too. See README.md, and rlock help.
 package main
 

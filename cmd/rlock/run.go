@@ -18,7 +18,7 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// waiting has the options for how long a command waits for its turn, like those of flock.
+// waiting has the options for how long a command waits for its turn, as flock has them.
 type waiting struct {
 	now  bool
 	wait time.Duration

@@ -73,7 +73,7 @@ func (e *Attempt) Waits() bool {
 	}
 }
 
-// MustWait checks that the call does not return at once.
+// MustWait checks that the call does not return immediately.
 func (e *Attempt) MustWait() {
 	e.t.Helper()
 	select {

@@ -92,7 +92,7 @@ func Beside(t *testing.T, name string, test func(t *testing.T)) {
 	})
 }
 
-// OnMiniredis is an in-memory Redis in which leases expire by themselves.
+// OnMiniredis is an in-memory Redis in which leases expire in real time.
 func OnMiniredis(t testing.TB) *Backend {
 	t.Helper()
 	m := miniredis.NewMiniRedis()
@@ -110,7 +110,7 @@ func OnMiniredis(t testing.TB) *Backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	m.ClockTTL(true) // leases expire by themselves
+	m.ClockTTL(true) // leases expire in real time
 	return &Backend{Addr: m.Addr(), Mini: m, dial: Dialer(m.Addr())}
 }
 
@@ -136,7 +136,7 @@ func OnCluster(t testing.TB) *Backend {
 	}
 }
 
-// Dialer makes clients of one server. The timeouts of go-redis are as long as those of
+// Dialer makes clients of one server. The timeouts of go-redis are as long as the timeouts of
 // our clients: a reply that is late on a busy machine does not count as lost.
 func Dialer(addr string) func(testing.TB, func(*redis.Options)) redis.UniversalClient {
 	return func(t testing.TB, edit func(*redis.Options)) redis.UniversalClient {
@@ -151,7 +151,7 @@ func Dialer(addr string) func(testing.TB, func(*redis.Options)) redis.UniversalC
 }
 
 // Lease is the watchdog lease of clients whose test sets none. It is longer than Patience: who
-// waits for a lock until a hold that leaked has run out waits in vain.
+// waits for a lock until a hold that leaked has run out does not get it.
 const Lease = 5 * time.Minute
 
 // timeout is for the commands of clients whose test sets none: a busy machine answers within half
@@ -185,7 +185,7 @@ func (passing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-// Stop ends a client at once, even if it holds locks.
+// Stop ends a client immediately, even if it holds locks.
 func Stop(c *rlock.Client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -140,7 +140,7 @@ func (c *Child) Report(kind string) string {
 	return rest
 }
 
-// Finish waits until the child has ended by itself, content.
+// Finish waits until the child has ended, with success.
 func (c *Child) Finish() {
 	c.t.Helper()
 	select {
@@ -176,7 +176,7 @@ type Parent struct {
 	mu     sync.Mutex // keeps reports whole
 }
 
-// Report tells the parent: a kind, and what belongs to it.
+// Report reports to the parent: a kind, and what belongs to it.
 func (p *Parent) Report(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// Told is an Observer that also hears of contentions, renewals and leaderships.
+// Told is an Observer that is also notified of contentions, renewals and leaderships.
 type Told interface {
 	rlock.Observer
 	rlock.ContentionObserver
@@ -19,7 +19,7 @@ type Told interface {
 	rlock.LeadershipObserver
 }
 
-// beside tells another Observer too.
+// beside calls another Observer too.
 type beside struct {
 	*Gauges
 	other Told

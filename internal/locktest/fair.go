@@ -14,7 +14,7 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// FairKeys are the keys of a fair lock beside its hash.
+// FairKeys are the keys of a fair lock in addition to its hash.
 type FairKeys struct{ Lock, Queue, Deadlines, Alive, Channel string }
 
 // FairKeysOf are the keys of the fair lock of a name.
@@ -43,7 +43,7 @@ func FairState(rdb redis.UniversalClient, name string) FairLockState {
 		redis.call('zrange', KEYS[3], 0, -1, 'withscores'), redis.call('zrange', KEYS[4], 0, -1, 'withscores')}`,
 		[]string{k.Lock, k.Queue, k.Deadlines, k.Alive}).Slice()
 	if err != nil {
-		return v // the server is away; whoever waits for something looks again
+		return v // the server is away; the caller polls again
 	}
 	lists := make([][]string, len(parts))
 	for i, part := range parts {

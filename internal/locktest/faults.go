@@ -75,7 +75,7 @@ var LossyActions = map[string]faultproxy.Action{
 	"loading":             faultproxy.Error,
 }
 
-// EachLoss runs a scenario for each way to lose a reply of a script, beside each other:
+// EachLoss runs a scenario for each way to lose a reply of a script, in parallel:
 // they wait for resends most of the time. Each has a Redis of its own, of the kinds of EachRedis.
 func EachLoss(t *testing.T, script string, scenario func(t *testing.T, b *Backend, action faultproxy.Action)) {
 	t.Helper()
@@ -133,7 +133,7 @@ func Unhurried(t testing.TB, scenario func(timeout time.Duration) error) {
 }
 
 // Lossy loses an eighth of the scripts or their replies, or lets them run twice: in ways after
-// which they are sent again at once. Other commands, such as those of a new connection, get
+// which they are sent again immediately. Other commands, such as the commands of a new connection, get
 // lost less often. An acquire does not run twice without its client's knowledge: the
 // second run could come after the end of its hold, and hold the lock for a lease.
 func Lossy(p *faultproxy.Proxy) {

@@ -18,12 +18,12 @@ type Gauges struct {
 	faults  []string
 	leads   int
 	renewed int // renewals
-	failed  int // of them
+	failed  int // renewals that failed
 }
 
 type counts struct{ acquiring, waiting, held int }
 
-// holdKey tells holds apart.
+// holdKey distinguishes holds.
 type holdKey struct {
 	lock, side, id string
 	token          int64
@@ -201,14 +201,14 @@ func (g *Gauges) HeldOf(of string) int {
 	return 0
 }
 
-// Renewals returns how many renewals were told, and how many of them had failed.
+// Renewals returns how many renewals were reported, and how many of them had failed.
 func (g *Gauges) Renewals() (all, failed int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.renewed, g.failed
 }
 
-// Seen are the types, with their sides, that were told of.
+// Seen are the types, with their sides, of the events.
 func (g *Gauges) Seen() map[string]bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

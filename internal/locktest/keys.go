@@ -24,7 +24,7 @@ func IsClock(key string) bool {
 // IsClient reports whether a client introduces itself under a key, of any prefix.
 func IsClient(key string) bool { return strings.Contains(key, "rlock:client:") }
 
-// Keys are all keys but the fencing clocks, which are there for good, and those of clients, which
+// Keys are all keys but the fencing clocks, which are there for good, and the keys of clients, which
 // last for ten minutes.
 func Keys(t testing.TB, rdb redis.UniversalClient) (keys []string) {
 	t.Helper()
@@ -69,10 +69,10 @@ func HoldCount(t testing.TB, rdb redis.UniversalClient, name, owner string) stri
 	return n
 }
 
-// Tombstones counts the keys that go by themselves: tombstones of hold ids.
+// Tombstones counts the keys that expire: tombstones of hold ids.
 func Tombstones(keys []string) (n int) {
 	for _, k := range keys {
-		// What tells the round of a read-write lock goes within a second.
+		// The key of the round of a read-write lock goes within a second.
 		if strings.Contains(k, ":rlock:gone:") || strings.HasSuffix(k, ":rlock:admitted") {
 			n++
 		}
@@ -150,7 +150,7 @@ func WantKeys(t testing.TB, rdb redis.UniversalClient, want ...string) {
 	t.Helper()
 	left := map[string]bool{}
 	for _, key := range Keys(t, rdb) {
-		// Tombstones go by themselves. They are made only when a reply was so
+		// Tombstones expire. They are made only when a reply was so
 		// late that a request was sent again, which a busy machine may cause.
 		if !strings.Contains(key, ":rlock:gone:") {
 			left[key] = true
@@ -167,7 +167,7 @@ func WantKeys(t testing.TB, rdb redis.UniversalClient, want ...string) {
 	}
 }
 
-// WantClients checks that the keys that say who clients were go by themselves.
+// WantClients checks that the keys that say who clients were expire.
 func WantClients(t testing.TB, rdb redis.UniversalClient) {
 	t.Helper()
 	keys, err := rdb.Keys(bg, "*rlock:client:*").Result()

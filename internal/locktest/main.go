@@ -22,9 +22,9 @@ import (
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
-// parallel is how many tests run at once. They wait most of the time, for
+// parallel is how many tests run at a time. They wait most of the time, for
 // leases, renewals and timeouts, so it does not follow from the number of CPUs. With 80
-// at once the tests are no quicker, and answers within half a second, on which some depend, come late.
+// at a time the tests are no quicker, and answers within half a second, on which some depend, come late.
 func parallel() int {
 	if UnderRace() {
 		return 8 // these compute most of the time
@@ -91,7 +91,7 @@ func Ample(d time.Duration) time.Duration {
 // aloneEnv is set in a process that Alone has started.
 const aloneEnv = "RLOCK_TEST_ALONE"
 
-// Alone runs the test that calls it in a process of its own, beside the other
+// Alone runs the test that calls it in a separate process, in parallel with the other
 // tests: it measures what belongs to a process, such as goroutines or memory. It
 // returns true in that process and false in the one that started it.
 func Alone(t *testing.T) bool {

@@ -151,7 +151,7 @@ func (l *Looks) Commands() int {
 	return l.all
 }
 
-// Events counts what an Observer is told.
+// Events counts the events of an Observer.
 type Events struct {
 	Ignoring
 	mu        sync.Mutex // guards the rest

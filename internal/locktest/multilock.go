@@ -48,7 +48,7 @@ var MultiLocks = []struct {
 	{"one by one", []string{"a", "b", "c"}, MixedLockOf},
 }
 
-// WatchedLock is a lock that tells of each attempt and each grant, and whose
+// WatchedLock is a lock that reports each attempt and each grant, and whose
 // attempts can be stopped: a member that is not of this library's types.
 type WatchedLock struct {
 	rlock.Locker

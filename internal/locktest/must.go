@@ -52,7 +52,7 @@ func MustLockCtx(t testing.TB, ctx context.Context, l rlock.Locker, opts ...rloc
 	return lease
 }
 
-// Options are options of TryLock as those of Lock.
+// Options are options of TryLock as options of Lock.
 func Options(opts []rlock.TryOption) (all []rlock.AcquireOption) {
 	for _, o := range opts {
 		all = append(all, o)
@@ -122,7 +122,7 @@ func WantEnded(t testing.TB, err, end error) {
 // has not been saved by a poll.
 const Patient = time.Hour
 
-// ShutDown begins a Shutdown, and returns when its leases have been told.
+// ShutDown begins a Shutdown, and returns when its leases have ended.
 func ShutDown(ctx context.Context, c *rlock.Client, leases ...*rlock.Lease) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- c.Shutdown(ctx) }()
@@ -142,7 +142,7 @@ func StillRunning(t testing.TB, done <-chan error) {
 	}
 }
 
-// MustBeFree checks that each lock can be had at once.
+// MustBeFree checks that each lock can be had immediately.
 func MustBeFree(t testing.TB, locks ...rlock.Locker) {
 	t.Helper()
 	for _, l := range locks {
@@ -168,7 +168,7 @@ func MustBeHeld(t testing.TB, locks ...rlock.Locker) {
 }
 
 // Unnamed are holders without their processes: those are found out apart from the lock, and need not be
-// known at once.
+// known immediately.
 func Unnamed(holders []rlock.Holder) []rlock.Holder {
 	holders = slices.Clone(holders)
 	for i := range holders {

@@ -48,7 +48,7 @@ lines:
 // spanKey marks the context of an AcquireStart.
 type spanKey struct{}
 
-// Recorder keeps what an Observer is told.
+// Recorder keeps the events of an Observer.
 type Recorder struct {
 	Ignoring
 	Mu          sync.Mutex // guards the rest
@@ -93,7 +93,7 @@ func (r *Recorder) Lost(_ context.Context, e rlock.LossEvent) {
 	r.Losses = append(r.Losses, e)
 }
 
-// Ignoring is an Observer that ignores what it must be told, to be embedded by one that wants only
+// Ignoring is an Observer that ignores the required events, to be embedded by one that wants only
 // some of it.
 type Ignoring struct{}
 
@@ -102,7 +102,7 @@ func (Ignoring) AcquireEnd(context.Context, rlock.AcquireEvent)                 
 func (Ignoring) Lost(context.Context, rlock.LossEvent)                                {}
 func (Ignoring) Unlocked(context.Context, rlock.UnlockEvent)                          {}
 
-// NoObserver is an Observer that ignores what it is told.
+// NoObserver is an Observer that ignores all events.
 type NoObserver struct{}
 
 // AcquireStart implements rlock.Observer, as the others do.

@@ -9,7 +9,7 @@ import (
 )
 
 // Overlay is the flag with which a go command, which the test runs in any folder, sees files that are not there, or
-// have another text there: root is that of the repository, and files has texts by paths below it.
+// have another text there: root is the repository's, and files has texts by paths below it.
 func Overlay(t testing.TB, root string, files map[string]string) (flag string) {
 	t.Helper()
 	root, err := filepath.Abs(root)

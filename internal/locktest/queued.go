@@ -77,7 +77,7 @@ func (k QueuedType) Enqueue(t testing.TB, rdb redis.UniversalClient, l rlock.Loc
 	return e
 }
 
-// MustState is what State tells.
+// MustState returns the State.
 func MustState(t testing.TB, l interface {
 	State(context.Context) (rlock.State, error)
 }) rlock.State {
@@ -170,7 +170,7 @@ func OrderedTypes() (kinds []OrderedType) {
 		},
 	})
 	for _, k := range QueuedTypes {
-		// Ranks grow with time, so whoever is put first has one before all others, and
+		// Ranks grow with time, so a waiter that is put first has a rank before all others, and
 		// who is put later one behind all that have come.
 		var rank float64 = FirstRank
 		kinds = append(kinds, OrderedType{

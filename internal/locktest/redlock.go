@@ -19,7 +19,7 @@ func NewRedLock(t testing.TB, name string, clients []*rlock.Client, opts ...rloc
 	return l
 }
 
-// DialOnce makes a dial fail at once if no server is there. A request that waits in go-redis
+// DialOnce makes a dial fail immediately if no server is there. A request that waits in go-redis
 // for the next dial could outlast two kills of a node, and with them its tombstone.
 func DialOnce(o *redis.Options) { o.DialerRetries = 1 }
 

@@ -36,7 +36,7 @@ func (k Type) Blocker(c *rlock.Client, name string) rlock.Locker {
 	return k.Open(c, name)
 }
 
-// optionsOf are options of all types as those of one; nil ones remain nil.
+// optionsOf are options of all types as options of one; nil ones remain nil.
 func optionsOf[O any](opts []rlock.AnyLockOption) (of []O) {
 	for _, o := range opts {
 		one, _ := o.(O)

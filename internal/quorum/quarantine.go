@@ -60,7 +60,7 @@ func (q *quarantine) mayVote(i int) error {
 	case v.evicts != "":
 		return v.unfit()
 	case v.epoch == "":
-		// Its reply would not contain its process, which may be that of another node that has
+		// Its reply would not contain its process, which may be the process of another node that has
 		// already voted.
 		if !n.Wire.IsLost(q.cfg.NodeTimeout) {
 			q.refreshSoon()

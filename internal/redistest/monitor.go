@@ -16,7 +16,7 @@ import (
 // A ScriptRun is one run of a script on a server.
 type ScriptRun struct {
 	Script   string   // its text, or SHA
-	Keys     []string // those that it declares
+	Keys     []string // keys that it declares
 	Commands [][]string
 }
 

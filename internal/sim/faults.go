@@ -35,7 +35,7 @@ type Fault struct {
 	After  time.Duration // since the previous entry
 	Kind   Kind
 	Host   int           // index, in the order in which hosts were added, modulo their number
-	Server int           // the same for servers; AllServers only for Partition
+	Server int           // servers that are hit; AllServers only for Partition
 	For    time.Duration // of a Jump: by how much the clock is ahead of the others
 }
 

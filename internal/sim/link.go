@@ -81,7 +81,7 @@ type link struct {
 	pubsub  bool
 	dead    bool   // no reply or message is delivered any more
 	pending []fate // of requests that the server has and did not answer
-	late    []late // the same, for those that run late
+	late    []late // fates of requests that run late
 	seq     int
 }
 

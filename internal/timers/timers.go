@@ -63,7 +63,7 @@ type Config struct {
 	Timeline clock.Timeline
 	Wire     *wire.Deployment
 	Slack    time.Duration // tasks that are due within it are done together
-	// Answered is called after each pipeline, with the replies to the requests that have Told set.
+	// Answered is called after each pipeline, with the replies that Round.Send passes on.
 	Answered func(node redis.UniversalClient, answers []wire.Answer)
 }
 

@@ -35,7 +35,7 @@ func (f *flight) withdraw() bool {
 // grounded is the flight of a copy that was withdrawn before it was made.
 var grounded = new(flight)
 
-// void returns the words that are sent instead of those of a withdrawn script: a script that does
+// void returns the words that are sent in place of a withdrawn script: a script that does
 // nothing, in the same form, because hooks may rely on the form.
 func void(words []any) []any {
 	if len(words) < 3 {

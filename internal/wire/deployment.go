@@ -57,7 +57,7 @@ type Config struct {
 	// Alone is how many requests may be under way to one server before others are combined;
 	// 0 means the default.
 	Alone int
-	// Gate and Work are those of seam.Env, or nil.
+	// Gate and Work are as in seam.Env, or nil.
 	Gate func(point string)
 	Work func() (end func())
 	// Events gets the events of the wire.

@@ -22,7 +22,7 @@ import (
 // second copy, by a worker. The timeout is many times what a near server takes, and longer than a process with a part of a
 // processor usually waits for its turn.
 //
-// If the context never ends, like the context of each Unlock, the timeout is almost as long as that of a worker: an Unlock
+// If the context never ends, like the context of each Unlock, the timeout is almost as long as a worker's: an Unlock
 // with a lost reply would have to return ErrUnconfirmed. A request with less time than that is sent by a worker.
 //
 // After a lost reply, workers send until one of them gets a fast reply: a server that stops costs at most mostDirect

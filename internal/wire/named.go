@@ -32,7 +32,7 @@ func (name naming) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		if err := next(ctx, redis.NewStatusCmd(ctx, "client", "setname", string(name))); err != nil && !IsReply(err) {
-			cmd.SetErr(err) // a late reply would be taken for that of the next command
+			cmd.SetErr(err) // a late reply would be taken for the reply to the next command
 			return err
 		}
 		return nil

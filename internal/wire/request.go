@@ -47,7 +47,7 @@ type Request struct {
 	NoResend bool
 
 	// OneEffect: a reply that is a positive number, or a list that begins with one, means that this
-	// copy did the work. Any other reply may be that of a second copy, which found the work done by
+	// copy did the work. Any other reply may come from a second copy, which found the work done by
 	// the first. So it counts only when all copies have got a reply or have failed.
 	OneEffect bool
 
@@ -88,7 +88,7 @@ func (r *Request) Put(keys int, words ...any) {
 	r.keys, r.n = uint8(keys), uint8(copy(r.boxed[:], words))
 }
 
-// Uses reports whether a key is among those of the request.
+// Uses reports whether a key is among the keys of the request.
 func (r *Request) Uses(key string) bool {
 	return slices.Contains(r.boxed[:r.keys], any(key)) || slices.Contains(r.Keys, key)
 }

@@ -55,7 +55,7 @@ type sender struct {
 type limits struct {
 	alone   int           // busy workers, if the server is near
 	near    int           // busy workers with several requests. The fewer, the longer are the pipelines
-	far     int           // the same for a server that is far away; 0 means near
+	far     int           // busy workers with several requests, if the server is far away; 0 means near
 	from    time.Duration // distance from which on a server is far away
 	batch   int           // requests in one pipeline
 	errands bool          // the requests are errands, not copies of calls

@@ -43,7 +43,7 @@ func (j *job) context() context.Context {
 	return j.call.ctx
 }
 
-// worker sends batches of jobs, one at a time, on a goroutine, or on that of a caller for the caller's
+// worker sends batches of jobs, one at a time, on a goroutine, or on the goroutine of a caller for the caller's
 // own request. The goroutine stays for the next batch, so its stack need not grow for each request.
 type worker struct {
 	s    *sender

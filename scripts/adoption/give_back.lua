@@ -9,9 +9,9 @@
 -- ARGV[3]  time to keep the tombstones after the hold, ms
 -- Reply    n > 0  the hold is offered again, and was to last for n ms more
 --          0      there is nothing to give back: it was not adopted under this id
---          -1     its time is over: it is not offered. So is that of a hold whose offer is gone
+--          -1     its time is over: it is not offered. So it is for a hold whose offer is gone
 -- Caller   an Adopt that was given up. Then it renews the hold for n ms, or ends it: a lease that was
---          longer than that of the adoption is as long as it was
+--          longer than the adoption's lease is as long as it was
 -- Twice    A second copy has the same reply, until somebody else adopts the hold.
 -- Memory   The HDEL, of a field that cannot exist, lets the SET pass on a server at its memory limit.
 -- Foreign  The tombstone is set even if other data is at the key of the lock, which may be gone

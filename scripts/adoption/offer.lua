@@ -1,4 +1,4 @@
--- adoption/offer: offer a hold to whoever has a secret. Nothing is offered until the holder knows
+-- adoption/offer: offer a hold to anyone who has a secret. Nothing is offered until the holder knows
 -- that the hold is there, and gives the secret away.
 --
 -- KEYS[1]  hash of the lock

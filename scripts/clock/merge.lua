@@ -1,4 +1,4 @@
--- clock/merge: make one fencing clock of those of the slots, on a server whose data were those of a
+-- clock/merge: make one fencing clock of the slots' clocks, on a server whose data were the data of a
 -- cluster.
 --
 -- KEYS[1]             the one fencing clock: the hash of clock/split, or a string again
@@ -8,7 +8,7 @@
 --          0  it is not
 -- Caller   an acquire that has found the hash
 -- Twice    Clocks are only lifted, and a clock is deleted in the step that takes it into account.
---          So clients may do this beside each other, and a late copy does no harm.
+--          So clients may do this at the same time, and a late copy does no harm.
 -- Memory   As clock/split; in between, a server at its limit refuses it, and with it the acquire.
 -- Replica  It always writes, so it must be a master.
 

@@ -11,8 +11,8 @@
 -- ARGV[3]  tick: ms since 1970
 -- ARGV[4]  1: wait for a run, and take it over, once, if it is lost; 0: do neither
 -- ARGV[5]  retention: how long after its tick a run is kept, ms
--- ARGV[6]  most runs that are kept, beside
--- ARGV[7]  those of ticks that are no older than this, ms. A run that goes on is kept, and for so
+-- ARGV[6]  most runs that are kept, in addition to
+-- ARGV[7]  runs of ticks that are no older than this, ms. A run in progress is kept, and for so
 --          long after its end: others may wait for it, to take it over
 -- ARGV[8]  how far a tick may be ahead of the server's clock, ms
 -- ARGV[9]  the process of the caller, as in shared/cronrun

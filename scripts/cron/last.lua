@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  ticks: see cron/enter
 -- KEYS[2]  runs: see cron/enter
--- Reply    {1, tick, run}  as in shared/cronrun; of state c or r, cron/peek tells whether
+-- Reply    {1, tick, run}  as in shared/cronrun; of state c or r, cron/peek finds out whether
 --                          somebody runs it
 --          {0, 0}          none is known
 -- Caller   Last

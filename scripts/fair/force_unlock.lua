@@ -1,4 +1,4 @@
--- fair/force_unlock: free a lock, whoever holds it, or only if a given hold has it. Live
+-- fair/force_unlock: free a lock, no matter who holds it, or only if a given hold has it. Live
 -- waiters keep their places.
 --
 -- KEYS[1..5]  see shared/linekeys.lua

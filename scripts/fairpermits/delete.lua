@@ -1,5 +1,5 @@
 -- fairpermits/delete: delete a PermitSemaphore WithFairness, with its holds, and have waiters look: those
--- that listen for more permits, and the first of the queue. The others look by themselves, within a
+-- that listen for more permits, and the first of the queue. The others poll, within a
 -- third of their waiter lease. They leave the queue then.
 --
 -- KEYS[1..5]  see shared/permitqueue.lua

@@ -3,7 +3,7 @@
 -- KEYS[1..5]  see shared/permitqueue.lua
 -- ARGV[1]  '1': with the holds
 -- Reply    {set, free, now, waiters, hold id, permits, end, ...}: 1 if permits were ever
---          set; how many are free, those of expired holds too; the time in ms; how many
+--          set; how many are free, including permits of expired holds; the time in ms; how many
 --          wait; and each hold
 -- Caller   State, Available
 -- Twice    Reads only.

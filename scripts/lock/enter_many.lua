@@ -3,7 +3,7 @@
 -- KEYS[1], KEYS[2], KEYS[3], ...  for each the keys of lock/enter
 -- ARGV[1], ARGV[2], ARGV[3], ...  for each the arguments of lock/enter
 -- Reply    for each what lock/enter replies, or nil: nothing was done for it, and
---          lock/enter by itself will say why
+--          lock/enter alone will say why
 -- Caller   Lock, TryLock of many callers
 -- Twice    As lock/enter, which a copy is left to.
 -- Memory   As lock/enter: if the server refuses the first token, it refuses all.

@@ -1,4 +1,4 @@
--- lock/force_unlock: free a lock, whoever holds it, or only if a given hold has it.
+-- lock/force_unlock: free a lock, no matter who holds it, or only if a given hold has it.
 --
 -- KEYS[1]  lock hash
 -- ARGV[1]  id of the hold to end, or '' for any

@@ -2,7 +2,7 @@
 --
 -- KEYS[1], KEYS[2], ...  lock hashes
 -- Reply    for each, in order: {0, pttl, holder, others}, see lock/enter; or 0: a waiter
---          has to look by itself
+--          has to poll itself
 -- Caller   Lock, for waiters that have not looked for a while
 -- Twice    Reads only.
 

@@ -8,7 +8,7 @@
 -- shared/quarantine.lua
 -- Reply    1
 -- Caller   Ping, Check
--- Twice    The key ends by itself, or with the script, and tells nobody anything.
+-- Twice    The key expires, or ends with the script, and means nothing.
 -- Memory   At its memory limit Redis refuses the SET, as it refuses an acquire. It comes first: Redis
 --          lets what follows a write pass.
 -- Replica  It refuses the SET, which counts as a write though it finds no key to replace.

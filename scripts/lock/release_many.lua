@@ -3,7 +3,7 @@
 -- KEYS[1], KEYS[2], ...  lock hashes
 -- ARGV[1], ARGV[2], ARGV[3], ARGV[4], ...  for each the arguments of lock/release
 -- Reply    for each what lock/release replies, or nil: nothing was done for it, and
---          lock/release by itself will say why
+--          lock/release alone will say why
 -- Caller   Unlock of many callers
 -- Twice    As lock/release, which is left what a copy finds.
 -- Replica  As lock/release: nil for a hold that is not there.

@@ -21,7 +21,7 @@
 -- Only a client that listens on its channel, as this server knows, gets the lock for its
 -- waiter: one that has died since, and whose connection was closed, does not. The message says
 -- '<hold id> <token> <n> <ARGV[6]> <look>'. The token was drawn when the waiter stood by. It is
--- above all that were given out before if it is above that of the hold that ends; otherwise
+-- above all that were given out before if it is above the token of the hold that ends; otherwise
 -- somebody was quicker than the waiter. All others are told of the release too: one of them stands
 -- by next, and who watches the lock sees it.
 

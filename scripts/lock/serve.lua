@@ -1,4 +1,4 @@
--- lock/serve: let a new server give out locks at once.
+-- lock/serve: let a new server grant locks immediately.
 --
 -- KEYS[1]  hash: which process serves; see shared/quarantine.lua
 -- Reply    1  it serves

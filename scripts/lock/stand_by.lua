@@ -52,7 +52,7 @@ if not free and redis.call('hexists', lock, id) == 0 then
   if reply.err then
     return reply
   elseif reply[3]:sub(1, #client) == client then
-    -- The holder's client hands the lock over, or wakes its waiter by itself.
+    -- The holder's client hands the lock over, or wakes its waiter itself.
     if mine then
       redis.call('del', standing)
     end

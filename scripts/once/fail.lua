@@ -13,7 +13,7 @@
 --          0  this hold is gone, and nothing is told
 --          -1 the same, and another runs
 -- Caller   Do
--- Twice    The first run ends the hold. A copy finds no hold, and tells nothing.
+-- Twice    The first run ends the hold. A copy finds no hold, and publishes nothing.
 -- Memory   As once/finish; the text is bounded.
 -- Replica  "Gone" must come from a master: see lock/release.
 

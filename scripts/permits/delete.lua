@@ -30,5 +30,5 @@ if type(reply) == 'table' then
 elseif not was then
   return 0
 end
-announce(ARGV[2], ARGV[1], '0') -- Redisson's tells nobody. No Java thread takes a permit for it
+announce(ARGV[2], ARGV[1], '0') -- Redisson's publishes nothing. No Java thread takes a permit for it
 return told(1)

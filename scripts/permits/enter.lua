@@ -7,7 +7,7 @@
 -- ARGV[3]  base of the hold's permits
 -- ARGV[4]  how many it takes
 -- ARGV[5]  lease, ms
--- ARGV[6]  channel on which others hear how many are left; '' or absent if there seem to be none
+-- ARGV[6]  channel on which others get how many are left; '' or absent if there seem to be none
 -- ARGV[7]  how many permits to set if none were; absent: none
 -- Reply    {1, free, rest}   taken: how many more are free, and for how long none of the
 --                            held ones expires, ms

@@ -5,7 +5,7 @@
 -- ARGV[4]  how many it has
 -- Reply    1  given back
 --          0  not all were there, or they had expired. Those that were are given back
---          {1|0, heard}  so many connections, as text, listened when it was announced
+--          {1|0, n}  so many connections, as text, got the message
 -- Caller   Unlock, Shutdown
 -- Twice    The ids are gone after the first run and are never used again.
 -- Memory   A ZREM comes first: it is allowed at the memory limit, and lets INCRBY pass.

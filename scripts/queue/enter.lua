@@ -45,7 +45,7 @@ local outer, waits, worth = ARGV[5], ARGV[6] == '1', tonumber(ARGV[7])
 local channels, how, news, value = ARGV[8], ARGV[9], ARGV[10], ARGV[11]
 local queue = mode == 'exclusive' and alone or together
 
--- Most often there is none of these, and one command tells.
+-- Most often there is none of these, and one command shows that.
 local marked = redis.call('exists', tombstone, otherHash or tombstone, otherEnds or tombstone) > 0
 if marked and redis.call('exists', tombstone) == 1 then
   return {-1, 0}

@@ -31,7 +31,7 @@ elseif id ~= '' then
     reply = 1
   end
 else
-  -- All shared holds at once: there may be very many. The exclusive hold remains.
+  -- All shared holds by one command: there may be very many. The exclusive hold remains.
   local at = redis.call('zscore', ends, 'exclusive')
   local hash = redis.call('hmget', holders, 'exclusive', 'count', 'token')
   local ttl = redis.call('pttl', holders)

@@ -11,7 +11,7 @@
 --                       by this grant
 --          {0, ms, id}  that hold has the vote, for ms more
 --          {-1}         this hold was abandoned: a late copy, nothing done
--- Caller   Lock, TryLock of a RedLock, on all nodes at once
+-- Caller   Lock, TryLock of a RedLock, on all nodes in parallel
 -- Twice    A node that has voted for the hold answers as it did the first time, and
 --          changes nothing.
 -- Memory   The counter is written first: a node at its memory limit refuses it, and with it
@@ -43,7 +43,7 @@ if not new then
   local vote, held = voted(record, now)
   local abandoned = redis.call('exists', tombstone) == 1
   if held or abandoned then
-    redis.call('hdel', record, '') -- a replica refuses: its data may be old, or those of another node
+    redis.call('hdel', record, '') -- a replica refuses: its data may be old, or another node's
   end
   if abandoned then
     return {-1}

@@ -5,7 +5,7 @@
 -- KEYS[3]  since when another may not
 -- ARGV[1]  epoch to admit
 -- ARGV[2]  floor: the highest counter is at least this from now on
--- ARGV[3]  longest lease that the caller has heard of, ms
+-- ARGV[3]  longest lease that the caller knows, ms
 -- Reply    1  the process may vote
 --          0  it is in another epoch
 -- Caller   a RedLock with a quarantine, when that is over, and BootstrapNodes

@@ -8,7 +8,7 @@
 -- ARGV[4]  'publish', 'spublish', 'both' or 'none'
 -- and two keys and two arguments at the end, with a quarantine: see shared/admission.lua
 -- Reply    {1, id, token}  taken back; token 0: it was not (yet) a hold
---          {2, id, 0}      without an id: that of the hold that has the vote, or had it last
+--          {2, id, 0}      without an id: the id of the hold that has the vote, or had it last
 --          {0}             no vote (for that hold)
 -- Caller   ForceUnlock, ForceUnlockIf of a RedLock, on all nodes
 -- Twice    The second run finds nothing. If a first run is possible, the caller takes the

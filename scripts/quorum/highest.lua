@@ -4,13 +4,13 @@
 -- KEYS[1]  highest counter of all locks
 -- KEYS[2]  hash: which process may vote; see shared/admission.lua
 -- KEYS[3]  since when another may not
--- ARGV[1]  longest lease that the caller has heard of, ms
+-- ARGV[1]  longest lease that the caller knows, ms
 -- Reply    {admitted, highest, now, longest, epoch, policy}
 --          admitted  0: it may not vote; 1: it may; 2: it may, and has not voted since
 --                    it was admitted
 --          highest   highest counter of all locks
 --          now       server µs
---          longest   longest lease that any caller has heard of, ms
+--          longest   longest lease that any caller has reported, ms
 --          epoch     see shared/admission.lua
 --          policy    maxmemory-policy
 -- Caller   a RedLock with a quarantine

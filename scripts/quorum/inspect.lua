@@ -7,7 +7,7 @@
 --          often the owner has entered. {-2, 0, -1}: no hold has it
 -- Caller   IsLocked, State, HoldCount, Watch of a RedLock
 -- Twice    It changes nothing.
--- Replica  It refuses the HDEL with READONLY: its data may be old, or those of another node.
+-- Replica  It refuses the HDEL with READONLY: its data may be old, or another node's.
 
 -- include time
 -- include admission

@@ -14,7 +14,7 @@
 -- With KEYS[1], ARGV[1] and ARGV[2] alone it publishes by 'publish' and leaves the counter alone: the
 -- node was at the token, or there is none. If the reply is not 1, the client asks again with the token.
 -- Reply    1  taken back, with those three alone; else {1, µs, stamp}: and the vote had lasted for µs,
---             since the grant with that stamp. Beside it n, if n connections listen: see shared/publish.lua
+--             since the grant with that stamp. In addition n, if n connections listen: see shared/publish.lua
 --          0  the node has no vote for any hold
 --          -1 another hold has the vote
 --          -2 as 0, and the counter has not passed a token > 0, so the node has voted for no hold that

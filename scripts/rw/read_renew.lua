@@ -3,7 +3,7 @@
 -- KEYS[1]  lock hash: see shared/sides.lua
 -- KEYS[2]  timer of the first entry
 -- ARGV[1]  hold id
--- ARGV[2]  lease, ms; 0: only lengthen the TTL of the hash to that of the hold. Each
+-- ARGV[2]  lease, ms; 0: only lengthen the TTL of the hash to the hold's. Each
 --          renewal does that too: Redisson's renewal of a reader can shorten the TTL
 -- ARGV[3]  prefix of the timers' names
 -- Reply    1  held, for at least the lease from now

@@ -6,7 +6,7 @@
 -- KEYS[4]  held permits of a PermitSemaphore of this name
 -- ARGV[1]  number of the operation
 -- ARGV[2]  permits
--- ARGV[3..4]  channel on which others hear how many are left, and 'publish', 'spublish', 'both' or
+-- ARGV[3..4]  channel on which others get how many are left, and 'publish', 'spublish', 'both' or
 --          'none'. Absent if there seem to be none, and none are set; '' if there seem to be none
 -- ARGV[5..6]  how many permits to set if none were, and the channel of releases; absent: none
 -- Reply    n        taken; n are left

@@ -34,5 +34,5 @@ local reply = done(record, redis.pcall('del', permits, all))
 if type(reply) == 'table' then
   return reply
 end
-announce(how, channel, '0') -- Redisson's tells nobody. No Java thread takes a permit for it
+announce(how, channel, '0') -- Redisson's publishes nothing. No Java thread takes a permit for it
 return told(1)

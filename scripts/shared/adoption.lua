@@ -1,8 +1,8 @@
 -- adoption: how a hold that its holder has detached passes to another client, under a new id.
 -- The tombstone of the detached hold is the offer:
 --   '<id> <hash> <token> <until> <taken>'
--- Whoever has the secret with this hash may go on with the hold, whose fencing token this is. It is
--- in the lock under the id: that of the detached hold, or of the latest adoption. taken is 1 from an
+-- Anyone who has the secret with this hash may adopt the hold, whose fencing token this is. It is
+-- in the lock under the id of the detached hold, or of the latest adoption. taken is 1 from an
 -- adoption on, and 0 again if that is given up. until is 0, or the ms of the server at which the hold
 -- would have ended without the latest adoption, or to which it was extended since. Any other tombstone
 -- offers nothing.

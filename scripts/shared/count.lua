@@ -2,7 +2,7 @@
 --
 -- Defines  MOST, OVERFLOW, parsed(text), count(key)
 
--- MOST is the largest count, that of an int in Java.
+-- MOST is the largest count, the largest int in Java.
 local MOST = 2147483647
 local OVERFLOW = redis.error_reply('OVERFLOW more permits than a semaphore can have')
 

@@ -1,4 +1,4 @@
--- fields: which fields of a hash are those of a lock. The id of a hold is "<UUID>:<number>": no
+-- fields: which fields of a hash belong to a lock. The id of a hold is "<UUID>:<number>": no
 -- other text is taken for a hold, and none that was written by others gets into a reply.
 --   <hold id>                   a hold -> its entries
 --   <hold id>:write             the write hold of a read-write lock -> its entries
@@ -33,7 +33,7 @@ local function hashes(field)
   return #field == HASHED and not field:find('[^%w+/]')
 end
 
--- member parses a field that a value in a group has beside its hash. It returns the holder and the
+-- member parses a field that a value in a group has in addition to its hash. It returns the holder and the
 -- kind of the field.
 local function member(field)
   local hash, whose, what = field:match('^([^:]+):(.+):(%l+_%l+)$')

@@ -13,7 +13,7 @@
 --          as HGETALL returns it
 -- include fields
 
--- foreign is the reply if the fields are not those of a lock. mode is that of a hash of which
+-- foreign is the reply if the fields do not belong to a lock. mode is the mode of a hash of which
 -- they are a sample.
 local function foreign(fields, mode)
   local plain, grouped, held = 0, false, #fields == 0
@@ -30,7 +30,7 @@ local function foreign(fields, mode)
       break
     end
   end
-  -- Only a lock that is held has a hash. It has one hold, or those of a read-write lock, or those of a group.
+  -- Only a lock that is held has a hash. It has one hold, or the holds of a read-write lock or of a group.
   if not held or plain > 1 and not mode or grouped and (mode or plain > 0) then
     return redis.error_reply('FOREIGN a hash with other data')
   end
@@ -49,7 +49,7 @@ local function isSample(fields)
   return #fields > 2 * FEW
 end
 
--- has reports whether the hash, of which some(lock) has returned fields, has that of a hold.
+-- has reports whether the hash, of which some(lock) has returned fields, has the field of a hold.
 local function has(lock, fields, id)
   if isSample(fields) then
     return redis.call('hexists', lock, id) == 1
@@ -113,7 +113,7 @@ local function refused(lock, rest, lives, fields)
   return {0, rest, first, others}
 end
 
--- plainly returns the fields of a lock hash with those of a group replaced, as if each of
+-- plainly returns the fields of a lock hash with the fields of a group replaced, as if each of
 -- its holders had a plain lock: the holder, and its highest count for any value.
 local function plainly(fields)
   local plain, at = {}, {}

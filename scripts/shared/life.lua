@@ -1,9 +1,9 @@
--- life: which waiters are alive. A waiter gives a sign of life with each look, at least
+-- life: which waiters are alive. A waiter gives a sign of life with each poll, at least
 -- each third of its waiter lease. alive is a zset: hold id -> ms until which the waiter
 -- counts as alive. notes is a hash that exists as long as there is a sign: term -> the
 -- waiter lease of the latest sign; pardoned and until, ms.
 --
--- If no waiter was heard for most of a waiter lease, and the last sign is recent, Redis
+-- If no waiter gave a sign for most of a waiter lease, and the last sign is recent, Redis
 -- itself may have been unreachable. The first waiter that comes back must not cost the
 -- others their places. So all are pardoned for one more waiter lease, once. Only a new
 -- sign of life makes another pardon possible, or short visits would keep dead waiters in

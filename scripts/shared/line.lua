@@ -33,7 +33,7 @@ local function silence(heard, term)
   return math.max(now - (heard - term), 0)
 end
 
--- headsSign returns the sign of life of the head, or false. Whoever changes that of the head
+-- headsSign returns the sign of life of the head, or false. A script that changes the sign of the head
 -- does not ask afterwards.
 local function headsSign()
   if itsSign == nil then
@@ -81,7 +81,7 @@ local function total()
 end
 
 -- torn reports whether the queue and the deadlines differ, of which there are n: one of them
--- was evicted or removed. Until the waiters have restored it, only the queue tells who is in
+-- was evicted or removed. Until the waiters have restored it, only the queue shows who is in
 -- line.
 local function torn(n)
   return n ~= (head and redis.call('llen', queue) or 0)
@@ -138,7 +138,7 @@ end
 
 -- outlast gives the line a TTL, in case no waiter ever comes back. The TTL is so far
 -- beyond all deadlines that waiters of Redisson, which do not set one, do not outlive it.
--- All keys get the same, so that of the queue tells for all, unless one of them may be new.
+-- All keys get the same, so the queue's TTL is the TTL of all, unless one of them may be new.
 -- With deadline none is, and no other waiter has a later deadline and set no TTL.
 local function outlast(deadline)
   local kept = redis.call('pttl', queue)
@@ -153,15 +153,15 @@ local function outlast(deadline)
 end
 
 -- tell wakes the head of the line, unless that is me: if the lock is free, or if the head
--- is new and its next look, within a third of a waiter lease, could come after the end of
+-- is new and its next poll, within a third of a waiter lease, could come after the end of
 -- the holder's lease. If the head is dead, because sweep had too many to remove, a live
 -- waiter is woken to go on with that.
 --
 -- Redisson removes a head whose deadline is over. A waiter of ours is not dead as long as
 -- its sign of life is valid, and its deadline is not earlier: fair/enter gives both with
--- each look, and adds to the deadline what those of Redisson before it subtract when they
+-- each poll, and adds to the deadline what Redisson's waiters before it subtract when they
 -- leave. Only one that was pardoned outlives its sign. So its deadline is moved here, lest
--- it be removed before its next look.
+-- it be removed before its next poll.
 local function tell(me, term, channels, how, ttl)
   if not head or head == me then
     return

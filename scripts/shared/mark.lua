@@ -1,10 +1,10 @@
--- mark: a number, and the mark beside it that says what it is: see others.lua.
+-- mark: a number, and the key with its mark, which says what it is: see others.lua.
 --
 -- Defines  marked(key, beside)
 -- include count
 -- include others
 
--- marked is count, and returns the mark at the key beside it too, or false.
+-- marked is count, and returns the mark at the second key too, or false.
 local function marked(key, beside)
   local both = redis.call('mget', key, beside)
   local n, foreign

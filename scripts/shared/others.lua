@@ -1,4 +1,4 @@
--- others: what a number is, as far as the keys beside it tell: Semaphore, PermitSemaphore and
+-- others: what a number is, as far as its additional keys show: Semaphore, PermitSemaphore and
 -- CountDownLatch of one name would use one number. What of this package has made it leaves a mark,
 -- which is what total.lua says for a Semaphore, and for the others the name of the type. While
 -- there is no number, a mark says nothing. Of what Redisson has made, only permits that are held
@@ -6,7 +6,7 @@
 --
 -- Defines  others(type, mark, held)
 
--- others is the reply if a number, as its mark says, is that of another type. held are the held
+-- others is the reply if a number, as its mark says, belongs to another type. held are the held
 -- permits of a PermitSemaphore, or nil where they do not matter.
 local function others(type, mark, held)
   local is = type

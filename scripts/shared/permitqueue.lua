@@ -1,6 +1,6 @@
 -- permitqueue: the state of a PermitSemaphore WithFairness, which has a queue of waiters, and
 -- what its scripts have in common. Only the first of the queue may enter, with one exception: a
--- waiter may pass those before it that were told to enter and have been silent since, if there is
+-- waiter may pass those before it that were woken to enter and have been silent since, if there is
 -- room for all of them. No script looks at more than FAR waiters, and a script removes a bounded
 -- number of expired holds and of dead waiters.
 --
@@ -11,7 +11,7 @@
 -- KEYS[4]  alive: zset, waiter -> the server ms until which it counts as alive; see
 --          life.lua
 -- KEYS[5]  notes: hash; see life.lua; and waiter -> how many permits it needs, and the ms in which it
---          was told that it can enter, if it was and has not looked since. KEYS[3..5] are absent
+--          was woken to enter, if it was and has not polled since. KEYS[3..5] are absent
 --          where the queue is not needed
 --
 -- Defines  these keys; clock, now: the time in µs and ms; LONGEST_AWAY; free(),
@@ -30,7 +30,7 @@ local now = math.floor(clock / 1000)
 local LONGEST_AWAY = 60000
 local most = 100
 
--- NEAR is how many waiters are told when the first one counts as dead; FAR is how far scripts walk.
+-- NEAR is how many waiters are woken when the first one counts as dead; FAR is how far scripts walk.
 local NEAR, FAR = 8, 100
 
 -- changed: there may be room for the first waiter, or it is another one.
@@ -130,13 +130,13 @@ local function first()
   end
 end
 
--- silentAt returns in which ms a waiter that was told in another is silent: a twentieth of a waiter
+-- silentAt returns in which ms a waiter that was woken in another is silent: a twentieth of a waiter
 -- lease later.
 local function silentAt(told, term)
   return told + math.floor(term / 20)
 end
 
--- needs returns how many permits a waiter needs, by its note, and when it was told to enter, or nil.
+-- needs returns how many permits a waiter needs, by its note, and when it was woken to enter, or nil.
 local function needs(note)
   local n, told = string.match(note or '1', '^(%d+) ?(%d*)$')
   return tonumber(n), tonumber(told)
@@ -144,7 +144,7 @@ end
 
 -- passes returns in how many ms a request for n of so many free permits may pass all waiters before
 -- it, 0 or less for now, as far as these show no sign of life; or nil if there is no room for them
--- beside it, or they were not told. So it takes nothing from anybody, and does not overtake those who
+-- in addition, or they were not woken. So it takes nothing from anybody, and does not overtake those who
 -- are alive.
 local function passes(id, n, left, term)
   local spare = left - n
@@ -175,7 +175,7 @@ local function call(channels, how, id)
   return announce(how, channels .. (id:match('^(.*):') or ''), id) > 0
 end
 
--- wake wakes the first waiter, if there is room for it. If that does not listen, or was told and is
+-- wake wakes the first waiter, if there is room for it. If that does not listen, or was woken and is
 -- silent, it wakes the next one too.
 local function wake(channels, how, term)
   if not changed then

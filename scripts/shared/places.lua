@@ -49,7 +49,7 @@ local function last()
   return (redis.call('zrevrange', places, 0, 0, 'withscores')[2] or now) - now
 end
 
--- settle removes places that are over. If none is left, the generation has ended: it tells
+-- settle removes places that are over. If none is left, the generation has ended: it publishes that to
 -- those that wait to leave, and those that wait for the next one.
 local function settle(channel, how)
   redis.call('zremrangebyscore', places, '-inf', string.format('(%.0f', now))

@@ -1,5 +1,5 @@
 -- publish: wake waiters. A user of Redis may be permitted to hold locks but not to publish.
--- Then a script does the rest of its work and reports that. Waiters look by themselves.
+-- Then a script does the rest of its work and reports that. Waiters poll.
 --
 -- Defines  announce(how, channel, payload), told(reply, heard)
 
@@ -22,7 +22,7 @@ local function announce(how, channel, payload)
 end
 
 -- told returns the reply of a script that may have published: the reply itself, {reply, why
--- Redis refused to publish}, or {reply, heard} if heard connections listen.
+-- Redis refused to publish}, or {reply, n} if n connections listen.
 local function told(reply, heard)
   if unpublished then
     return {reply, unpublished}

@@ -180,10 +180,10 @@ local function first(queue)
   end
 end
 
--- outlast gives a queue, and what is known of all waiters, a TTL beyond the next looks, in
+-- outlast gives a queue, and what is known of all waiters, a TTL beyond the next polls, in
 -- case no waiter ever comes back. It shortens none: others may have longer waiter leases. The
 -- signs of life and the notes live at least as long as each queue. So the TTL of the queue
--- tells for all, unless one of these two may be new.
+-- is the TTL of all, unless one of these two may be new.
 local function outlast(queue, new, term)
   local ttl = LONGEST_AWAY + term
   local kept = redis.call('pttl', queue)

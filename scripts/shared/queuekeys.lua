@@ -33,8 +33,8 @@ local function whole(n)
   return string.format('%.0f', n)
 end
 
--- outlasts reports whether a queue with this TTL outlasts the next looks of its waiters. It
--- gets half a waiter lease more, so that not each look has to lengthen it.
+-- outlasts reports whether a queue with this TTL outlasts the next polls of its waiters. It
+-- gets half a waiter lease more, so that not each poll has to lengthen it.
 local function outlasts(kept, term)
   return kept >= LONGEST_AWAY + term / 2
 end

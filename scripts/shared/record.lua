@@ -1,5 +1,5 @@
 -- record: requests that change something once, although each may run twice or late. A client
--- has pages. One operation at a time uses a page, and its number is higher than those of the
+-- has pages. One operation at a time uses a page, and its number is higher than the numbers of the
 -- operations that used it before. The record of a page is a string about the latest of
 -- them: its number and what it did, in a word or a number.
 --

@@ -1,5 +1,5 @@
--- setting: which operation has made a PermitSemaphore, or set its number, last. Whoever undoes an
--- addition sees by that whether the number was set since, whatever it was, or is that of a
+-- setting: which operation has made a PermitSemaphore, or set its number, last. A script that undoes an
+-- addition sees by that whether the number was set since, whatever it was, or is the number of a
 -- semaphore that was made anew. It is known for as long as the records of operations: an addition
 -- from before is not undone later.
 --

@@ -34,7 +34,7 @@ local FEW_READERS = 100
 -- left returns the rest of a timer's time, 0 or less if it has expired, and whether that
 -- is known. While the slot moves to another node, a timer that is not found here may be
 -- there. Redis refuses to look for it then (or, on the importing node, to look for it
--- together with a key that is here). Such a timer counts as alive until the next look.
+-- together with a key that is here). Such a timer counts as alive until the next check.
 local function left(lock, key)
   local ms = redis.pcall('pttl', key)
   if type(ms) == 'number' and (ms > 0 or type(redis.pcall('exists', lock, key)) == 'number') then
@@ -62,7 +62,7 @@ local function rest(lock, timers, reader, count, all)
 end
 
 -- alive returns how long the readers live, 0 if no live one was found, and whether all were
--- checked: then the time is that of the longest. It removes the dead ones that it finds, and the hash with
+-- checked: then the time is the longest one's. It removes the dead ones that it finds, and the hash with
 -- the last. One without a TTL, or with anything that is no reader, is not changed, and counts as not checked.
 -- Of many readers it checks a random few first, and stops at a live one. The more readers
 -- are dead, the sooner they are found.
@@ -113,7 +113,7 @@ local function alive(lock, timers)
   return longest, seen
 end
 
--- shorten lowers the TTL of the hash to that of the readers.
+-- shorten lowers the TTL of the hash to the readers'.
 local function shorten(lock, ms)
   if redis.call('pttl', lock) > ms then
     redis.call('pexpire', lock, ms)

@@ -1,4 +1,4 @@
--- signs: the signs of life of waiters. What they are is in life.lua, which also tells who is
+-- signs: the signs of life of waiters. What they are is in life.lua, which also finds out who is
 -- alive. A script needs only these as long as it finds that no sign has expired.
 --
 -- Defines  expired(alive, now), signs, noted(notes, term), sign(alive, notes, now, term, id),

@@ -3,7 +3,7 @@
 -- Defines  reserve(token, last, most): of tokens that are drawn for one hold, the first, and how
 --          many follow that are its client's too, most at the most; last is what drawToken
 --          returns.
---          take(lock, id, lease, tokens, source, now, digits): the arguments are those of
+--          take(lock, id, lease, tokens, source, now, digits): the arguments are as of
 --          lock/enter; now and digits are what micros() returns, or nil. It returns what
 --          reserve does
 -- Memory   The token is written first: see lock/enter

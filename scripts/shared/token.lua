@@ -1,5 +1,5 @@
 -- token: fencing tokens, each higher than all before it. They come from the fencing clock
--- of all locks, in a cluster from that of the slot, so that no key remains for each name.
+-- of all locks, in a cluster from the slot's clock, so that no key remains for each name.
 -- Where slots have clocks, the one clock is a hash, from which nobody can draw: see clock/split.
 --
 -- Defines  nextToken(clock, now), drawToken(clock, now, digits). digits is now as text,

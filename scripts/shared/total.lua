@@ -1,6 +1,6 @@
 -- total: how many permits a Semaphore has, as far as clients of this package have set it. Its
--- key is beside that of the free permits, which is all that Redisson has: the number, how often
--- SetPermits has set it, and which operation has made the semaphore. Whoever undoes an operation
+-- key is in addition to the key of the free permits, which is all that Redisson has: the number, how often
+-- SetPermits has set it, and which operation has made the semaphore. A script that undoes an operation
 -- sees by that whether the number was set since, whatever it was, and whether the semaphore was
 -- deleted, and made anew, since.
 --

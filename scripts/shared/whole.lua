@@ -3,7 +3,7 @@
 -- Defines  all(lock), freeable(lock, sides)
 -- include hash
 
--- all returns all fields of the hash at a key, or nil and the reply if they are not those of a lock.
+-- all returns all fields of the hash at a key, or nil and the reply if they do not belong to a lock.
 local function all(lock)
   local fields = some(lock)
   local reply = judged(lock, fields)
@@ -14,7 +14,7 @@ local function all(lock)
   return not reply and fields, reply
 end
 
--- freeable is all for a script that deletes the hash, whoever holds the lock. Each lock has a TTL: what
+-- freeable is all for a script that deletes the hash, no matter who holds the lock. Each lock has a TTL: what
 -- has none is kept. sides reports whether the caller's type has two.
 local function freeable(lock, sides)
   local fields, reply = all(lock)
