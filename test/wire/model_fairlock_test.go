@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/modeltest"
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
@@ -416,19 +416,15 @@ func (m *fairModel) check(t *rapid.T) {
 }
 
 func TestFairLockFollowsItsModel(t *testing.T) {
-	// Its steps wait for one another, which takes time. More is to be had by
-	// -rapid.checks; here nothing runs beside it that reads the flag.
-	if checks := flag.Lookup("rapid.checks").Value; checks.String() == flag.Lookup("rapid.checks").DefValue {
-		_ = checks.Set("30")
-		t.Cleanup(func() { _ = checks.Set(flag.Lookup("rapid.checks").DefValue) })
-	}
+	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
 		var members []*locktest.Member
 		for range 3 {
 			members = append(members, locktest.Join(t, b.Client(t), rlock.WithWaiterLease(time.Duration(fairTerm)*time.Millisecond), rlock.WithLongestPoll(locktest.Patient)))
 		}
-		rapid.Check(t, func(t *rapid.T) {
+		// Its steps wait for one another, which takes time.
+		modeltest.Check(t, 30, func(t *rapid.T) {
 			m := &fairModel{t: t, rdb: rdb, members: members, k: locktest.FairKeysOf(fmt.Sprintf("model:%d", modelRuns.Add(1)))}
 			defer func() { // also when it has failed
 				for _, p := range m.line {

@@ -15,6 +15,7 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/modeltest"
 )
 
 // Random operations of a few owners on one lock, compared after each step with
@@ -123,7 +124,7 @@ func (m *lockModel) fields() map[string]string {
 
 func followsLockModel(t *testing.T, rdb redis.UniversalClient, open func(name string) rlock.Locker, more ...func(*lockModel)) {
 	t.Helper()
-	rapid.Check(t, func(t *rapid.T) {
+	modeltest.Check(t, 100, func(t *rapid.T) {
 		name := fmt.Sprintf("model:%d", modelRuns.Add(1))
 		m := &lockModel{lock: open(name), holder: -1}
 		for range 3 {

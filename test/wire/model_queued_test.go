@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/modeltest"
 )
 
 // queuedModel is what both types should be: who is inside, and who waits, in
@@ -268,19 +269,15 @@ func (m *queuedModel) end(t *rapid.T) {
 	m.check(t)
 }
 
-// queuedModelTime is for how long a model is tried: as many runs as fit. rapid's own
-// number is made for what takes microseconds.
-const queuedModelTime = 2 * time.Second
-
 var queuedModelRuns atomic.Int64
 
 func followsQueuedModel(t *testing.T, what string, actions func(m *queuedModel, c *rlock.Client) map[string]func(*rapid.T)) {
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(locktest.Patient), rlock.WithWaiterLease(locktest.Patient))
-		start, runs := time.Now(), 0
+		end, runs := time.Now().Add(modeltest.Time()), 0
 		rapid.Check(t, func(rt *rapid.T) {
-			if time.Since(start) > queuedModelTime {
+			if runs > 0 && time.Now().After(end) {
 				return
 			}
 			runs++

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/modeltest"
 	"github.com/go-rlock/rlock/internal/redistest"
 	"github.com/go-rlock/rlock/rlocktest"
 )
@@ -326,7 +327,7 @@ func (m *readWriteModel) look(t *rapid.T) {
 
 func followsReadWriteModel(outer *testing.T, rdb redis.UniversalClient, c *rlock.Client, now func() time.Time, advance func(time.Duration), opts ...rlock.ReadWriteLockOption) {
 	outer.Helper()
-	rapid.Check(outer, func(t *rapid.T) {
+	modeltest.Check(outer, 100, func(t *rapid.T) {
 		name := fmt.Sprintf("rwmodel:%d", modelRuns.Add(1))
 		m := &readWriteModel{t: outer, name: name, lock: c.NewReadWriteLock(name, opts...), rdb: rdb, now: now, advance: advance, java: map[string]time.Time{}}
 		for range 3 {
