@@ -10,10 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Master is one server of a deployment, and how to reach it alone.
+// Master is one server of a deployment, and how to reach it alone. The client is not embedded: the compiler would
+// make a method of Master for each of its several hundred.
 type Master struct {
-	Addr string // empty: go-redis does not show it
-	redis.UniversalClient
+	Addr   string // empty: go-redis does not show it
+	Client redis.UniversalClient
 }
 
 // FewestConnections is how many connections to a server serve a client well: as many as send single
