@@ -22,7 +22,7 @@ import (
 var (
 	seedFlag = flag.Uint64("sim.seed", 0, "play this seed only, and print its trace")
 	seeds    = flag.Int("sim.seeds", 20, "number of seeds, from 1")
-	all      = flag.Bool("sim.all", false, "play all of the fixed seeds and mutations, not a twentieth")
+	all      = flag.Bool("sim.all", false, "play all of the fixed seeds and mutations, not a part of them")
 	fresh    = flag.Int("sim.fresh", 0, "number of seeds that no run had before, beside those, in each scenario")
 	first    = flag.Uint64("sim.first", 0, "the first of these; drawn from the clock if there is none")
 )
