@@ -148,7 +148,7 @@ func (r *checking) client(ctx context.Context) {
 		return
 	}
 	for i, m := range masters {
-		if r.node(ctx, m.Addr, c.wire, m.UniversalClient, r.uses) && failed[i] != nil {
+		if r.node(ctx, m.Addr, c.wire, m.Client, r.uses) && failed[i] != nil {
 			why := failed[i]
 			if m.Addr != "" {
 				why = errors.Unwrap(why) // the finding has the address

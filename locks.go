@@ -47,7 +47,7 @@ func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[FoundLock,
 			s := protocol.NewSearch(c.cfg.prefix, names)
 			for more := true; more; {
 				var found []protocol.Found
-				if found, more, err = s.Next(ctx, c.wire, node, c.cfg.commandTimeout); err != nil {
+				if found, more, err = s.Next(ctx, c.wire, node.Client, c.cfg.commandTimeout); err != nil {
 					fail(err)
 					return
 				}

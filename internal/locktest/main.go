@@ -42,11 +42,14 @@ func MainAtMost(m *testing.M, tests int) {
 	redis.SetLogger(quiet{})
 	lua.RegistrySize = 2048 // on miniredis each script that runs makes a Lua state of 80 kB, and uses little of it
 	lua.CallStackSize = 64
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400) // a third of the time of tests on miniredis is spent on such states
+	}
 	flag.Parse()
-	if !given("test.parallel") {
+	if !Given("test.parallel") {
 		_ = flag.Set("test.parallel", strconv.Itoa(tests))
 	}
-	if flag.Lookup("rapid.seed") != nil && !given("rapid.seed") && !nightly() {
+	if flag.Lookup("rapid.seed") != nil && !Given("rapid.seed") && !IsNightly() {
 		_ = flag.Set("rapid.seed", "1") // every day the same operations, each night new ones
 	}
 	if os.Getenv(childEnv) != "" {
@@ -60,8 +63,8 @@ func MainAtMost(m *testing.M, tests int) {
 // childEnv names the mode in a child process.
 const childEnv = "RLOCK_TEST_CHILD"
 
-// given reports whether a flag is on the command line.
-func given(name string) (is bool) {
+// Given reports whether a flag is on the command line.
+func Given(name string) (is bool) {
 	flag.Visit(func(f *flag.Flag) { is = is || f.Name == name })
 	return is
 }

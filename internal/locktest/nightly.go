@@ -7,11 +7,11 @@ import (
 	"github.com/go-rlock/rlock/internal/redistest"
 )
 
-// nightly reports whether this is a run of make nightly.
-func nightly() bool { return os.Getenv("RLOCK_NIGHTLY") == "1" }
+// IsNightly reports whether this is a run of make nightly.
+func IsNightly() bool { return os.Getenv("RLOCK_NIGHTLY") == "1" }
 
 // IsThorough reports whether this is a run of .ci/run or of make nightly.
-func IsThorough() bool { return os.Getenv("RLOCK_THOROUGH") == "1" || nightly() }
+func IsThorough() bool { return os.Getenv("RLOCK_THOROUGH") == "1" || IsNightly() }
 
 // Thorough leaves a test to .ci/run, which plays the same in each run, but is not what somebody waits for after
 // each small change: one that waits for a quarter of a minute, or a further case of something that costs as much.
@@ -35,7 +35,7 @@ func Repeated(t testing.TB) {
 // main has the same result each time. What a nightly run finds becomes a test of every day.
 func Nightly(t testing.TB) {
 	t.Helper()
-	if !nightly() {
+	if !IsNightly() {
 		t.Skip("a part of make nightly: RLOCK_NIGHTLY=1 runs it here")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +28,9 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "4") // they wait half of the time; with more, nodes answer late under the race detector
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400) // each script that miniredis runs makes a Lua state of 80 kB
+	}
 	goleak.VerifyTestMain(redistest.Run{Tests: m})
 }
 

@@ -13,10 +13,14 @@ import (
 // A call whose context, or whose wait, ends while Redis is silent returns within the one grace that it has: what undoes
 // its requests, what gives back other members, and what asks who the holder is share it.
 func TestEndedCallOutlastsASilentRedisByOneGrace(t *testing.T) {
-	for _, k := range slices.Concat([]kind{plainLock}, kinds, redKinds[:1], multiKinds) {
+	for i, k := range slices.Concat([]kind{plainLock}, kinds, redKinds[:1], multiKinds) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			for _, seed := range seedsOf(max(ordinary(60), 6)) {
+			all := seedsOf(max(ordinary(60), 6)) // each third one ends in the same way
+			if brief() && *seedFlag == 0 {
+				all = all[i%3 : i%3+1]
+			}
+			for _, seed := range all {
 				bubble(t, seed, Config{Servers: max(1, k.servers)}, func(w *World) {
 					s := scenario{kind: k, named: true}
 					a, b := newPlayer(w, s, "a"), newPlayer(w, s, "b")

@@ -30,15 +30,22 @@ func lockSeeds(n int) int {
 // the soak.
 func thorough() bool { return *all || len(seedsOf(0)) > 0 }
 
-// brief reports whether each kind has few scenarios: in a run that is neither CI's nor one of those.
-func brief() bool { return !thorough() && (testing.Short() || !locktest.IsThorough()) }
+// brief reports whether each kind has few scenarios: in a run that is neither CI's nor one of those. In CI's run under the
+// race detector, which takes five times as long, too: CI plays all of them without it.
+func brief() bool {
+	return !thorough() && (testing.Short() || !locktest.IsThorough() || locktest.UnderRace() && !locktest.IsNightly())
+}
 
 // ordinary is how many of so many seeds a test plays where there is not.
 func ordinary(runs int) int {
-	if thorough() {
+	switch {
+	case thorough():
 		return runs
+	case brief():
+		return (runs + 39) / 40
+	default:
+		return (runs + 19) / 20
 	}
-	return (runs + 19) / 20
 }
 
 // seedsOf are the seeds that a test plays: the fixed ones, and fresh ones if they

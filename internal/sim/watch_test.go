@@ -96,7 +96,7 @@ func TestWatchTellsTheStateInTheEnd(t *testing.T) {
 				if told < 5 {
 					t.Errorf("seed %d: only %d states were told", seed, told)
 				}
-				if i > 0 {
+				if i > 0 || brief() && s.name != "harsh" {
 					continue
 				}
 				if again, _ := watchRun(t, seed, s); !slices.Equal(again, trace) {

@@ -10,10 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Master is one server of a deployment, with a client for it.
+// Master is one server of a deployment, with a client for it. The client is not embedded: the compiler would make
+// several hundred methods of Master.
 type Master struct {
-	Addr string // empty if go-redis does not show it
-	redis.UniversalClient
+	Addr   string // empty if go-redis does not show it
+	Client redis.UniversalClient
 }
 
 // FewestConnections is how many connections to a server a client needs to work well: those that send

@@ -15,6 +15,7 @@ import (
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
+	"github.com/go-rlock/rlock/internal/modeltest"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
@@ -436,10 +437,6 @@ func (m *countModel) actions() map[string]func(*rapid.T) {
 // doubled and waits given up.
 func TestCountingLikeItsModel(t *testing.T) {
 	t.Parallel()
-	most := 25 // rapid's own number is made for what takes microseconds
-	if testing.Short() {
-		most = 5
-	}
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		m := &countModel{rdb: b.Client(t), marks: &marks{}}
 		var clients [2]*rlock.Client
@@ -469,11 +466,8 @@ func TestCountingLikeItsModel(t *testing.T) {
 				rlock.WithObserver(m.marks), seam.Option(seam.Env{Work: m.marks.work}).(rlock.Option))
 		}
 		rounds := 0
-		rapid.Check(t, func(rt *rapid.T) {
-			// Names are not used again: a doubled request may run after its answer.
-			if rounds++; rounds > most {
-				return
-			}
+		modeltest.Check(t, 25, func(rt *rapid.T) {
+			rounds++ // names are not used again: a doubled request may run after its answer
 			ctx, cancel := context.WithCancel(bg)
 			defer cancel()
 			*m = countModel{counted: rounds%2 == 0, rdb: m.rdb, faults: m.faults, marks: m.marks, t: rt, ctx: ctx, name: "counts:" + strconv.Itoa(rounds)}

@@ -25,5 +25,9 @@ func TestChildProcess(t *testing.T) {
 		"rw hold":      childReadWriteHold,
 		"red sections": childRedSections,
 		"red hold":     childRedHold,
+		"detaches":     childDetaches,
+		"adopts":       childAdopts,
+		"relays":       childRelays,
+		"pings":        childPings,
 	})
 }

@@ -25,7 +25,7 @@ func TestProcessesExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	const processes, goroutines = 8, 8
 	sections := 20_000
-	if testing.Short() {
+	if testing.Short() || !locktest.IsThorough() {
 		sections = 4_000
 	}
 	b := locktest.OnServer(t)

@@ -1,5 +1,7 @@
-// Package queues shows what the locks promise that keep their waiters in Redis (FairLock,
-// FairReadWriteLock, PriorityLock): order, places, expiry, dead waiters, lost replies.
+// Package queues shows how waiters wait for each other: what the locks promise that keep them
+// in Redis (FairLock, FairReadWriteLock, PriorityLock), such as order, places, expiry, dead
+// waiters and lost replies; and in files readwrite_*, how the readers and writers of a
+// ReadWriteLock do, also with Redisson's, and what lost replies and dead readers do.
 package queues
 
 import (
