@@ -191,3 +191,29 @@ func TestLossesAreMarked(t *testing.T) {
 		}
 	}
 }
+
+// What a later run has measured takes the place of that measure, whole, and the page says so.
+func TestLaterRunReplacesItsMeasures(t *testing.T) {
+	r, later := newResults(plan{}), newResults(plan{})
+	later.Commit = "abc1234"
+	r.add("own", ours, 1, sample{"pairs/s": 1})
+	r.add("types", "FairLock", 64, sample{"hand-overs/s": 7000})
+	r.add("types", "FairLock", 8, sample{"hand-overs/s": 7000})
+	later.add("types", "FairLock", 64, sample{"hand-overs/s": 3000})
+	if err := r.replace(later); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.get("types", "FairLock", 64, "hand-overs/s"); got.N != 1 || got.Median != 3000 {
+		t.Error(got)
+	}
+	if r.find("types", "FairLock", 8) != nil || r.find("own", ours, 1) == nil {
+		t.Error("a point of the earlier run remains, or another measure has gone")
+	}
+	if !strings.Contains(r.text(), "| measured again | types: ") || !strings.Contains(r.text(), "abc1234") {
+		t.Error("the page does not say so")
+	}
+	later.Machine = "another"
+	if r.replace(later) == nil {
+		t.Error("figures of another machine were taken")
+	}
+}

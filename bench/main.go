@@ -78,6 +78,7 @@ func run() (err error) {
 	few := flag.String("peers", "", "which peers, separated by semicolons; empty: all. RedLocks and the types of row 11 are measured with all")
 	profile := flag.String("cpuprofile", "", "file for a CPU profile of this process, for -only and -peers")
 	out := flag.String("out", "", "root of a tree, for docs/benchmarks.md, its charts and results.json, and bench/RESULTS.md; empty: print the texts")
+	into := flag.String("into", "", "results.json of an earlier run, in which what -only measures is replaced")
 	from := flag.String("from", "", "write the texts from this results.json, and measure nothing")
 	flag.Parse()
 
@@ -157,7 +158,16 @@ func run() (err error) {
 		fmt.Fprintf(os.Stderr, "%s: took %v\n", m.name, time.Since(start).Round(100*time.Millisecond))
 	}
 	b.results.Seconds = time.Since(b.results.Date).Seconds()
-	if err := b.results.write(*out); err != nil {
+	written := b.results
+	if *into != "" {
+		if written, err = load(*into); err == nil {
+			err = written.replace(b.results)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := written.write(*out); err != nil {
 		return err
 	}
 	if v := b.results.violations(); len(v) > 0 {

@@ -27,6 +27,7 @@ type results struct {
 	Redis    string
 	Commit   string
 	Versions map[string]string // of modules
+	Again    []string          `json:",omitempty"` // what a later run has replaced, and when
 	Series   []*series
 }
 
@@ -108,6 +109,23 @@ func (r *results) add(measure, peer string, x float64, values sample) {
 			s.Values[k] = append(s.Values[k], v)
 		}
 	}
+}
+
+// replace puts what a later run on the same machine has measured in place of those measures here.
+func (r *results) replace(later *results) error {
+	if later.Machine != r.Machine || later.Redis != r.Redis || later.Quick != r.Quick {
+		return fmt.Errorf("-into: measured on another machine, by another Redis, or quickly: %s, %s", r.Machine, r.Redis)
+	}
+	var measures []string
+	for _, s := range later.Series {
+		if !slices.Contains(measures, s.Measure) {
+			measures = append(measures, s.Measure)
+		}
+	}
+	r.Series = slices.DeleteFunc(r.Series, func(s *series) bool { return slices.Contains(measures, s.Measure) })
+	r.Series = append(r.Series, later.Series...)
+	r.Again = append(r.Again, fmt.Sprintf("%s: %s, %s", strings.Join(measures, "; "), later.Date.Format("2 January 2006"), later.Commit))
+	return nil
 }
 
 // get is a figure over the rounds; it has N 0 if it was not measured.
