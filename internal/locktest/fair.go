@@ -170,20 +170,12 @@ func MustLineUp(t testing.TB, rdb redis.UniversalClient, l *rlock.FairLock, opts
 }
 
 // Parked is MustLineUp for a waiter that sleeps when it returns: it has looked at first, and
-// after the confirmation of its subscription unless another one of its client was in front of it.
+// after the confirmation of its subscription.
 func Parked(t testing.TB, rdb redis.UniversalClient, m *Member, name string, opts ...rlock.AcquireOption) *FairWaiter {
 	t.Helper()
 	from := m.Looks.At(name)
-	behind := slices.ContainsFunc(FairState(rdb, name).Queue, func(id string) bool { return strings.HasPrefix(id, m.ID()) })
 	w := MustLineUp(t, rdb, m.NewFairLock(name), opts...)
-	if !behind {
-		m.Parked(t, name, from+2)
-		return w
-	}
-	m.Parked(t, name, from+1)
-	Eventually(t, "its subscription was confirmed", func() bool {
-		return m.Events.Confirmations(FairKeysOf(name).Channel+w.ID) > 0
-	})
+	m.Parked(t, name, from+2)
 	return w
 }
 

@@ -103,15 +103,6 @@ func TestFairLineOnTheWire(t *testing.T) {
 				leases[who] = turns[who].Wait(t)
 				ids[who] = leases[who].HoldID()
 			}
-			// The next waiter of the client looks when the one in front of it has got the lock
-			// by a look of its own.
-			takesByLooking := func(who string, release func()) {
-				t.Helper()
-				from := m.Looks.At(name)
-				release()
-				takes(who)
-				m.Parked(t, name, from+2)
-			}
 			for _, step := range []struct {
 				what  string
 				do    func()
@@ -137,17 +128,17 @@ func TestFairLineOnTheWire(t *testing.T) {
 					locktest.Eventually(t, "it is out of the line", func() bool { return !slices.Contains(locktest.FairState(rdb, "a").Queue, ids["g3"]) })
 				}, "h", "g1 j1 g2 j2 g4", []float64{40, 45, 55, 75, 85}, ""},
 				{"partial release", func() { locktest.MustUnlock(t, locktest.MustLockCtx(t, leases["h"].Context(bg), another)) }, "h", "g1 j1 g2 j2 g4", []float64{40, 45, 55, 75, 85}, ""},
-				{"hand-over to ours", func() { takesByLooking("g1", func() { locktest.MustUnlock(t, leases["h"]) }) }, "g1", "j1 g2 j2 g4", []float64{45, 55, 75, 85}, "g1"},
+				{"hand-over to ours", func() { locktest.MustUnlock(t, leases["h"]); takes("g1") }, "g1", "j1 g2 j2 g4", []float64{45, 55, 75, 85}, "g1"},
 				{"released, Java is next", func() { locktest.MustUnlock(t, leases["g1"]) }, "", "j1 g2 j2 g4", []float64{45, 55, 75, 85}, "j1"},
 				{"TryLock", func() { _, err := l.TryLock(bg); locktest.WantErr(t, err, rlock.ErrNotAcquired) }, "", "j1 g2 j2 g4", []float64{45, 55, 75, 85}, "j1"},
 				{"Java takes it", func() { javas["j1"].Try(lease) }, "j1", "g2 j2 g4", []float64{50, 70, 80}, ""},
-				{"hand-over by Java", func() { takesByLooking("g2", javas["j1"].Unlock) }, "g2", "j2 g4", []float64{70, 80}, "g2"},
+				{"hand-over by Java", func() { javas["j1"].Unlock(); takes("g2") }, "g2", "j2 g4", []float64{70, 80}, "g2"},
 				{"force unlock", func() { _, _ = l.ForceUnlock(bg) }, "", "j2 g4", []float64{70, 80}, "j2"},
 				{"Java gives up in silence", func() { javas["j2"].GiveUp() }, "", "g4", []float64{60}, ""},
 				{"a look wakes the head", func() { _, _ = l.TryLock(bg); takes("g4") }, "g4", "", nil, "g4"},
 				{"ours behind ours", line("g5"), "g4", "g5", []float64{40}, ""},
 				{"Java's", java("j3", 5*time.Minute), "g4", "g5 j3", []float64{40, 45}, ""},
-				{"hand-over inside a client", func() { locktest.MustUnlock(t, leases["g4"]); takes("g5") }, "g5", "j3", []float64{45}, ""},
+				{"hand-over inside a client", func() { locktest.MustUnlock(t, leases["g4"]); takes("g5") }, "g5", "j3", []float64{45}, "g5"},
 				{"release removes a dead one", func() {
 					rdb.ZIncrBy(bg, k.Deadlines, -float64((50 * time.Minute).Milliseconds()), ids["j3"])
 					locktest.MustUnlock(t, leases["g5"])

@@ -41,7 +41,6 @@ type fairPerson struct {
 	lease    *rlock.Lease           // ours, when it has the lock
 	java     *locktest.JavaFairLock // Redisson's
 	dead     bool                   // ours, dead
-	unlooked bool                   // ours: it has looked once, since another of its client is in front of it
 	deadline float64                // what its score should be, less what it has lived since
 }
 
@@ -85,25 +84,6 @@ func (m *fairModel) remove(i int) {
 	m.line = slices.Delete(m.line, i, i+1)
 }
 
-// leave takes one of ours out of the line. If that was the first of its client, the next one
-// of the client looks now, for the second time, unless a release of the client has granted the
-// hold to the one that leaves: see internal/wait/queue.go. It reports whether that look was made, which
-// sweeps the line.
-func (m *fairModel) leave(i int, byRelease bool) (looked bool) {
-	of := m.line[i].of
-	m.remove(i)
-	next := slices.IndexFunc(m.line, func(p *fairPerson) bool { return p.of == of })
-	if next < i || !m.line[next].unlooked {
-		return false
-	}
-	m.line[next].unlooked = false
-	if byRelease {
-		return false
-	}
-	m.looked(m.line[next], 2)
-	return true
-}
-
 // looked waits until one of ours has looked so often.
 func (m *fairModel) looked(p *fairPerson, times int) {
 	for end := time.Now().Add(20 * time.Second); p.of.Looks.Of(p.id) < times; time.Sleep(time.Millisecond) {
@@ -129,11 +109,7 @@ func (m *fairModel) sweep() {
 
 // settle is what each of them ends with: if the lock is free its head is told, and
 // takes it if it is ours.
-func (m *fairModel) settle() { m.settleAfter(nil) }
-
-// settleAfter is settle after a release of a client, which has granted the lock in the same
-// step if the head was of that client; nil: after anything else.
-func (m *fairModel) settleAfter(release *locktest.Member) {
+func (m *fairModel) settle() {
 	if m.holder != nil || len(m.line) == 0 || m.line[0].turn == nil {
 		return
 	}
@@ -146,11 +122,8 @@ func (m *fairModel) settleAfter(release *locktest.Member) {
 	if p.turn.Err != nil {
 		m.t.Fatal(p.turn.Err)
 	}
-	looked := m.leave(0, p.of == release)
+	m.remove(0)
 	m.enter(p, p.turn.Lease)
-	if looked {
-		m.sweep()
-	}
 }
 
 func (m *fairModel) enter(p *fairPerson, lease *rlock.Lease) {
@@ -182,19 +155,8 @@ func (m *fairModel) wait(t *rapid.T) {
 		t.Fatalf("it has not had to wait: %v, %v", turn.Lease, turn.Err)
 	}
 	p.deadline = m.formula()
-	p.unlooked = slices.ContainsFunc(m.line, func(p *fairPerson) bool { return p.of == who })
 	m.line = append(m.line, p)
-	// Until its subscription was confirmed, and it has looked again after that unless another of
-	// its client is in front of it.
-	if !p.unlooked {
-		m.looked(p, 2)
-	} else {
-		for end := time.Now().Add(20 * time.Second); who.Events.Confirmations(m.k.Channel+p.id) == 0; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("its subscription was not confirmed")
-			}
-		}
-	}
+	m.looked(p, 2) // the second time when its subscription was confirmed
 	if m.holder == nil {
 		m.settle()
 		// Its first look may have made the head take the lock. Whether its second look came
@@ -303,7 +265,7 @@ func (m *fairModel) cancel(t *rapid.T) {
 			t.Fatal("it does not leave the queue")
 		}
 	}
-	m.leave(i, false)
+	m.remove(i)
 	m.sweep()
 	m.settle()
 }
@@ -339,24 +301,12 @@ func (m *fairModel) unlock(t *rapid.T) {
 		m.swept()
 		return
 	}
-	// The release names the first of its client, who is granted the lock if nobody, dead or
-	// alive, is in front of it.
-	var release *locktest.Member
-	if len(m.line) > 0 && m.line[0].of == p.of {
-		release = p.of
-	}
-	// Where any sign of life has expired, a release that grants sweeps when the one it has
-	// granted the lock is out of the line.
-	sweeps := release != nil && !m.line[0].dead && slices.ContainsFunc(m.line, func(p *fairPerson) bool { return p.dead })
 	if err := p.lease.Unlock(bg); err != nil {
 		t.Fatal(err)
 	}
 	m.holder = nil
 	m.sweep()
-	m.settleAfter(release)
-	if sweeps {
-		m.sweep()
-	}
+	m.settle()
 }
 
 // swept is settle after Redisson's message: whom it wakes sweeps the line first.
