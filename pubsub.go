@@ -18,7 +18,7 @@ const (
 
 // newHub returns the subscriptions of a client; name is the name of its connections. Listeners are:
 //   - the head of a line, to the channel of its lock, where each release is announced (internal/wait), and one whose
-//     order Redis keeps to its own name or channel there (internal/wait/queue.go);
+//     order Redis keeps to its own name or channel there (internal/protocol/queued.go, fair.go);
 //   - a watch, to the same channel (watch.go);
 //   - a holder that can be asked to release, to a second channel of its lock (revocation.go).
 func newHub(env *seam.Env, d *wire.Deployment, events *events, name string) *pubsub.Hub {
