@@ -209,7 +209,7 @@ func TestLaterRunReplacesItsMeasures(t *testing.T) {
 	if r.find("types", "FairLock", 8) != nil || r.find("own", ours, 1) == nil {
 		t.Error("a point of the earlier run remains, or another measure has gone")
 	}
-	if !strings.Contains(r.text(), "| measured again | types: ") || !strings.Contains(r.text(), "abc1234") {
+	if !strings.Contains(r.text(), "| measured again | types (") || !strings.Contains(r.text(), "abc1234") {
 		t.Error("the page does not say so")
 	}
 	later.Machine = "another"

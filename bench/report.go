@@ -135,8 +135,8 @@ func (r *results) text() string {
 			p("| %s | %s |", strings.TrimPrefix(peer.module, "github.com/"), v)
 		}
 	}
-	for _, again := range r.Again {
-		p("| measured again | %s |", again)
+	if r.Again != "" {
+		p("| measured again | %s |", r.Again)
 	}
 	p("| rounds | %d (3 at points that no row of the table needs; 1 of held locks and of waiters), in slices of %v for each peer in turn (twice that where a key is contended); medians%s |", r.Rounds, r.Slice, map[bool]string{true: ", **in a quick run, whose figures say little**"}[r.Quick])
 	p("")

@@ -27,7 +27,7 @@ type results struct {
 	Redis    string
 	Commit   string
 	Versions map[string]string // of modules
-	Again    []string          `json:",omitempty"` // what a later run has replaced, and when
+	Again    string            `json:",omitempty"` // what later runs have replaced, and when
 	Series   []*series
 }
 
@@ -124,7 +124,8 @@ func (r *results) replace(later *results) error {
 	}
 	r.Series = slices.DeleteFunc(r.Series, func(s *series) bool { return slices.Contains(measures, s.Measure) })
 	r.Series = append(r.Series, later.Series...)
-	r.Again = append(r.Again, fmt.Sprintf("%s: %s, %s", strings.Join(measures, "; "), later.Date.Format("2 January 2006"), later.Commit))
+	again := fmt.Sprintf("%s (%s, %s)", strings.Join(measures, " and "), later.Date.Format("2 January 2006"), later.Commit)
+	r.Again = strings.TrimPrefix(r.Again+"; "+again, "; ")
 	return nil
 }
 
