@@ -91,8 +91,8 @@ var aclTypes = []aclType{
 	{name: "RedLock", nodes: 3, keys: "~{app:* ~app:rlock:red:* ~app:rlock:client:* &{app:*", commands: pubsub,
 		open: aclRedLock()},
 	{name: "RedLock with WithRestartQuarantine", slow: true, nodes: 3, keys: "~{app:* ~app:rlock:red:* ~app:rlock:client:* &{app:*", commands: append([]string{"info", "config|get"}, pubsub...),
-		opts: []rlock.Option{rlock.WithWatchdogLease(30 * time.Second)}, // the clocks may differ by a part of it
-		open: aclRedLock(rlock.WithRestartQuarantine())},
+		opts: []rlock.Option{rlock.WithWatchdogLease(30 * time.Second)},                        // the clocks may differ by a part of it
+		open: aclRedLock(rlock.WithRestartQuarantine(), rlock.WithNodeTimeout(5*time.Second))}, // all three nodes have to vote
 	{name: "Lock with WithFailoverQuarantine", slow: true, keys: aclLock, commands: append([]string{"info"}, pubsub...),
 		opts: []rlock.Option{rlock.WithFailoverQuarantine(rlock.DefaultWatchdogLease), rlock.WithWatchdogLease(rlock.DefaultWatchdogLease)},
 		open: func(c []*rlock.Client, name string) []rlock.Locker { return []rlock.Locker{c[0].NewLock(name)} }},
