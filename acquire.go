@@ -43,7 +43,8 @@ type attempt struct {
 
 // waiting is a call that may wait in a line of its client.
 type waiting struct {
-	wait.Call[snapshot]
+	wait.Call
+	snapshot snapshot // of which Call.Seen is a part
 	c        *Client
 	owned    *owned    // by the owner in the caller's context; nil: there is none
 	observed *observed // for the Observer; nil: there is none
@@ -52,10 +53,10 @@ type waiting struct {
 // Contends implements wait.Asker.
 func (w *waiting) Contends() { w.observed.contends() }
 
-// OnSnapshot implements wait.Asker.
-func (w *waiting) OnSnapshot(s *snapshot) {
-	w.owned.setSnapshot(s)
-	w.observed.noteHolder(s)
+// OnSeen implements wait.Asker.
+func (w *waiting) OnSeen() {
+	w.owned.setSeen(w.Seen)
+	w.observed.noteHolder(w.Seen)
 }
 
 // lock is Lock and TryLock of every type.
@@ -66,7 +67,7 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 	c := l.c
 	a := &attempt{core: l}
 	a.c, a.last.refused = c, protocol.NoRound
-	a.Lines, a.Asks, a.Need, a.Longest = c.lines, a, int64(protocol.Takes(l.proto)), MaxLease
+	a.Seen, a.Lines, a.Asks, a.Need, a.Longest = &a.snapshot.Seen, c.lines, a, int64(protocol.Takes(l.proto)), MaxLease
 	a.Crowded, _ = l.proto.(protocol.Crowded)
 	if err := l.begin(ctx, options(l, &a.opts, opts)); err != nil {
 		return nil, err
@@ -139,10 +140,10 @@ func (a *attempt) begin(ctx, caller context.Context) (*Lease, error) {
 		return lease, nil
 	}
 	over := overSince(ctx, a.core.c.wire.HeldUp())
-	a.core.settle(&a.Snapshot, a.giveUp())
+	a.core.settle(&a.snapshot, a.giveUp())
 	if !a.opts.again && (errors.Is(err, ErrNotAcquired) || wire.Ended(err)) {
 		// A server that has not answered what gives up is not asked for a name for as long again.
-		a.core.nameHolder(&a.Snapshot, protocol.GiveUpGrace-time.Since(over))
+		a.core.nameHolder(&a.snapshot, protocol.GiveUpGrace-time.Since(over))
 	}
 	return nil, a.error(a.interrupted(caller, err))
 }
@@ -158,10 +159,10 @@ func (a *attempt) take(ctx context.Context, ops *oplock.Lock) (err error) {
 		err = ErrClosed
 	}
 	if err != nil && a.owned != nil {
-		a.Snapshot = a.owned.lastSnapshot()
+		*a.Seen = a.owned.lastSeen()
 	} else if err != nil {
-		a.Snapshot.pendingSince = began
-		a.core.settle(&a.Snapshot, false)
+		a.snapshot.Pending = began
+		a.core.settle(&a.snapshot, false)
 	}
 	return err
 }
@@ -314,7 +315,7 @@ func (a *attempt) accept(sent, since clock.Instant, r *protocol.Result[protocol.
 	}
 	c.env.Stop("granted")
 	if !c.now().Before(sent.Add(l.validity(a.opts.lease))) {
-		a.Snapshot = snapshot{err: errShortLease}
+		a.snapshot = failed(errShortLease)
 		return nil, errShortLease
 	}
 	if c.isClosing() {
@@ -359,22 +360,22 @@ func (a *attempt) WaitsSince(round int64) {
 // interrupted returns the error of an acquire that err has stopped: its context or its wait has ended, or it looks only
 // once. The error says what its snapshot says.
 func (a *attempt) interrupted(caller context.Context, err error) error {
-	if a.Yielded && !a.Snapshot.explains() {
-		a.Snapshot.note.text = "waiters of other clients go first"
+	if a.Yielded && !a.snapshot.explains() {
+		a.snapshot.Note.Text = "waiters of other clients go first"
 	}
-	a.Snapshot.forCaller(a.core.c.id, int64(protocol.Takes(a.core.proto)), a.core.toEnterAgain)
+	a.snapshot.forCaller(a.core.c.id, int64(protocol.Takes(a.core.proto)), a.core.toEnterAgain)
 	limit, now := a.opts.limit(), a.core.c.env.Clock.Now()
 	waited := limit
 	if came := a.start.came; !came.IsZero() {
 		waited = min(limit, now.Sub(came))
 	}
-	return interrupted(caller, err, ErrNotAcquired, limit, waited, &a.Snapshot, now)
+	return interrupted(caller, err, ErrNotAcquired, limit, waited, &a.snapshot, now)
 }
 
 func (a *attempt) error(err error) *Error {
 	e := &Error{Lock: a.core.name(), Err: err}
-	if s := &a.Snapshot; errors.Is(err, ErrNotAcquired) && s.err == nil && s.held {
-		e.HolderID, e.Left = s.holder, s.leaseLeft(a.core.c.env.Clock.Now())
+	if s := &a.snapshot; errors.Is(err, ErrNotAcquired) && s.Err == nil && s.Held {
+		e.HolderID, e.Left = s.Holder, s.leaseLeft(a.core.c.env.Clock.Now())
 		if s.process != nil {
 			e.Process = *s.process
 		}
@@ -439,7 +440,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	if failed := confirmed(&r, ErrNotAcquired); failed != nil {
 		// Redis may have counted this entry, unlike this process: the next operation corrects the count.
 		a.noteAnswer(&protocol.Result[protocol.Entered]{Err: failed}, a.opts.hasLease)
-		l.settle(&a.Snapshot, false)
+		l.settle(&a.snapshot, false)
 		refused := a.error(a.interrupted(caller, failed))
 		refused.HoldID = h.id()
 		return nil, refused

@@ -273,13 +273,13 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, last snapshot, err e
 			if a.opts.looksOnce() || !worthRepeating(r.Err) || !c.now().Before(failing.Add(c.cfg.watchdogLease)) {
 				return nil, last, r.Err
 			}
-			last.err = r.Err
+			last.Err = r.Err
 		case r.TooFew != nil:
 			return nil, last, because(ErrNotAcquired, r.TooFew)
 		case r.Outcome.Verdict == protocol.Quarantined:
-			failing, last, rest = 0, snapshot{err: protocol.InQuarantine{Left: r.Outcome.Rest}}, r.Outcome.Rest
+			failing, last, rest = 0, failed(protocol.InQuarantine{Left: r.Outcome.Rest}), r.Outcome.Rest
 			if a.opts.looksOnce() {
-				return nil, last, because(ErrNotAcquired, last.err)
+				return nil, last, because(ErrNotAcquired, last.Err)
 			}
 		case r.Outcome.Verdict != protocol.Granted:
 			return nil, last, notAdopted(r.Outcome)
@@ -288,7 +288,7 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, last snapshot, err e
 			if err != errShortLease || a.opts.looksOnce() {
 				return lease, last, err
 			}
-			last = snapshot{err: err} // it has the hold, and asks for a longer lease
+			last = failed(err) // it has the hold, and asks for a longer lease
 		}
 		if s == nil {
 			s = clock.NewSleeper(&c.env)

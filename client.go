@@ -42,7 +42,7 @@ type Client struct {
 	watchdog *watchdog
 	cleanups *timers.CleanUps
 	hub      *pubsub.Hub
-	lines    *wait.Lines[snapshot]
+	lines    *wait.Lines
 	pages    protocol.Pages
 	pollers  *watch.Pollers[watchedState]
 	presence *presence.Introduction // nil: it is anonymous

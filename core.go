@@ -276,7 +276,7 @@ func (l *core) cutShort(ctx context.Context, err error, began time.Time) error {
 	if ctx.Err() == nil || !wire.Ended(err) {
 		return err
 	}
-	s := snapshot{pendingSince: began}
+	s := snapshot{Seen: wait.Seen{Pending: began}}
 	s.noteFailure(err, l.ofQuorum(), 0)
 	l.settle(&s, false)
 	return s.why(endOf(ctx), nil, l.c.env.Clock.Now())

@@ -133,16 +133,16 @@ func (q *inquiry) find(caller context.Context, l *core, of protocol.LockID, s se
 	c := l.c
 	defer c.end()
 	q.of, q.seeker = of, s
-	q.c, q.Lines, q.Asks, q.Who, q.Longest = c, c.lines, q, c.lastHold.Add(1), longestInquiry
+	q.Seen, q.c, q.Lines, q.Asks, q.Who, q.Longest = &q.snapshot.Seen, c, c.lines, q, c.lastHold.Add(1), longestInquiry
 	q.wait, q.limit = waits && !o.looksOnce(), o.wait
 	caller, q.observed = l.observe(caller, int(q.Need))
 	ctx, cancel := o.within(caller)
 	defer cancel()
 	if err = q.ask(ctx); err != nil {
-		l.settle(&q.Snapshot, q.seeker.giveUp())
-		q.Snapshot.wants(q.Need)
+		l.settle(&q.snapshot, q.seeker.giveUp())
+		q.snapshot.wants(q.Need)
 		// With caller, as the end of a wait has ended only ctx.
-		err = l.error(interrupted(caller, err, q.sentinel, q.limit, q.limit, &q.Snapshot, c.env.Clock.Now()))
+		err = l.error(interrupted(caller, err, q.sentinel, q.limit, q.limit, &q.snapshot, c.env.Clock.Now()))
 	}
 	q.observed.end(AcquireEvent{Attempts: q.tries, Err: err})
 	return err
@@ -166,7 +166,7 @@ func (w *zero) look(ctx context.Context) found {
 	case r.Outcome.N <= 0:
 		return found{done: true}
 	}
-	return found{rest: r.Outcome.Rest, note: note{w.text, r.Outcome.N}}
+	return found{rest: r.Outcome.Rest, seen: wait.Seen{Note: wait.Note{Text: w.text, N: r.Outcome.N}}}
 }
 
 func (w *zero) giveUp() bool                      { return false }
@@ -203,11 +203,10 @@ type seeker interface {
 
 // found is the outcome of a request.
 type found struct {
-	done    bool          // it is there, and taken
-	left    int64         // done: how much is left for others
-	rest    time.Duration // not done: look again within it; negative: as late as possible
-	note    note          // not done: what there is instead
-	permits permits       // of a semaphore
+	done bool          // it is there, and taken
+	left int64         // done: how much is left for others
+	rest time.Duration // not done: look again within it; negative: as late as possible
+	seen wait.Seen     // not done: what there is instead
 	// beyond: not done, and it needs more than there are, free or not.
 	oversized bool
 	err       error // there is no outcome
@@ -256,24 +255,24 @@ func (q *inquiry) Line() wait.Key {
 }
 
 // leavesNothing is how an inquiry leaves that has no line.
-var leavesNothing = &wait.Left[snapshot]{}
+var leavesNothing = &wait.Left{}
 
 // Look implements wait.Asker.
-func (q *inquiry) Look(ctx context.Context) (left *wait.Left[snapshot], rest time.Duration, err error) {
+func (q *inquiry) Look(ctx context.Context) (left *wait.Left, rest time.Duration, err error) {
 	var joined, taken int64
 	if q.Place != nil {
 		joined, taken = q.Lines.SoFar(q.Place)
 	}
 	q.tries++
 	q.publishesLeft = q.Crowded != nil && q.Lines.CrowdAt(q.Line())
-	q.Snapshot.pendingSince = q.c.env.Clock.Now()
+	q.snapshot.Pending = q.c.env.Clock.Now()
 	q.Share()
 	f := q.seeker.look(ctx)
 	q.Oversized = q.Oversized || f.oversized
 	if f.err != nil || f.done {
-		q.Snapshot.noteFailure(f.err, false, 0)
+		q.snapshot.noteFailure(f.err, false, 0)
 	} else {
-		q.Snapshot = snapshot{note: f.note, permits: f.permits}
+		*q.Seen = f.seen
 	}
 	q.Share()
 	switch {
@@ -282,19 +281,19 @@ func (q *inquiry) Look(ctx context.Context) (left *wait.Left[snapshot], rest tim
 	case q.Place == nil:
 		return leavesNothing, 0, nil
 	case q.forAll:
-		return &wait.Left[snapshot]{UpTo: joined}, 0, nil
+		return &wait.Left{UpTo: joined}, 0, nil
 	}
-	return &wait.Left[snapshot]{Free: f.left, Taken: taken}, 0, nil
+	return &wait.Left{Free: f.left, Taken: taken}, 0, nil
 }
 
 // Withdraw implements wait.Asker.
 func (q *inquiry) Withdraw() { q.seeker.giveUp() }
 
 // Listen implements wait.Asker.
-func (q *inquiry) Listen(w *wait.Waiter[snapshot]) { q.Hear(w, q.seeker.listen) }
+func (q *inquiry) Listen(w *wait.Waiter) { q.Hear(w, q.seeker.listen) }
 
 // Pause implements wait.Asker.
-func (q *inquiry) Pause(_ *wait.Waiter[snapshot], n int, rest time.Duration, _ error) time.Duration {
+func (q *inquiry) Pause(_ *wait.Waiter, n int, rest time.Duration, _ error) time.Duration {
 	if most := q.c.cfg.longestPoll; rest <= 0 {
 		return most
 	} else {

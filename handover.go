@@ -71,7 +71,7 @@ func (d *unlocking) handOver() bool {
 		return false
 	}
 	p.token = p.next()
-	return c.lines.Give(h.core.line(""), p, snapshot{held: true, holderKnown: true, holder: d.id, until: c.timeline.Time(p.expires)})
+	return c.lines.Give(h.core.line(""), p, seenOwn(d.id, c.timeline.Time(p.expires)))
 }
 
 // hold makes the hold of the next owner.

@@ -141,10 +141,10 @@ func (l *core) nameHolders(holders []Holder, within time.Duration) {
 
 // nameHolder adds the process of the holder, as nameHolders does.
 func (l *core) nameHolder(s *snapshot, within time.Duration) {
-	if s.holder == "" || s.err != nil {
+	if s.Holder == "" || s.Err != nil {
 		return
 	}
-	one := []Holder{{HoldID: s.holder}}
+	one := []Holder{{HoldID: s.Holder}}
 	if l.nameHolders(one, within); one[0].Process != (Process{}) {
 		s.process = &one[0].Process
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/quorum"
 	"github.com/go-rlock/rlock/internal/timers"
+	"github.com/go-rlock/rlock/internal/wait"
 )
 
 // What an owner does at one lock costs the same however many others it holds.
@@ -142,15 +143,15 @@ func TestObserverNeedsNoOptionalMethod(t *testing.T) {
 func TestUnansweredLookKeepsTheErrorOfTheOneBefore(t *testing.T) {
 	sent := time.Now()
 	before := fmt.Errorf("%w; node 3: no answer", quorum.ErrNoQuorum)
-	s := snapshot{err: before, pendingSince: sent}
+	s := snapshot{Seen: wait.Seen{Err: before, Pending: sent}}
 	s.settle(sent.Add(time.Minute), false, protocol.GiveUpGrace)
-	if s.err != before {
-		t.Errorf("%v", s.err)
+	if s.Err != before {
+		t.Errorf("%v", s.Err)
 	}
-	s = snapshot{held: true, pendingSince: sent}
+	s = snapshot{Seen: wait.Seen{Held: true, Pending: sent}}
 	s.settle(sent.Add(time.Minute), false, protocol.GiveUpGrace)
-	if !errors.Is(s.err, ErrUnreachable) {
-		t.Errorf("%v", s.err)
+	if !errors.Is(s.Err, ErrUnreachable) {
+		t.Errorf("%v", s.Err)
 	}
 }
 
@@ -161,22 +162,23 @@ func TestSilenceThatSaysThatTheServerIsAway(t *testing.T) {
 	sent := time.Now()
 	for _, c := range []struct {
 		name   string
-		seen   snapshot
+		seen   wait.Seen
 		silent time.Duration
 		away   bool
 		grace  time.Duration // if not protocol.GiveUpGrace
 	}{
-		{"nothing was seen, short", snapshot{}, 99 * time.Millisecond, false, 0},
-		{"nothing was seen, long", snapshot{}, 100 * time.Millisecond, true, 0},
-		{"seen just before, short", snapshot{held: true, at: sent}, 999 * time.Millisecond, false, 0},
-		{"seen just before, long", snapshot{held: true, at: sent}, time.Second, true, 0},
-		{"seen long ago", snapshot{held: true, at: sent.Add(-time.Second), until: sent.Add(time.Hour)}, 100 * time.Millisecond, true, 0},
-		{"nothing was seen, far away, short", snapshot{}, 319 * time.Millisecond, false, 320 * time.Millisecond},
-		{"nothing was seen, far away, long", snapshot{}, 320 * time.Millisecond, true, 320 * time.Millisecond},
+		{"nothing was seen, short", wait.Seen{}, 99 * time.Millisecond, false, 0},
+		{"nothing was seen, long", wait.Seen{}, 100 * time.Millisecond, true, 0},
+		{"seen just before, short", wait.Seen{Held: true, At: sent}, 999 * time.Millisecond, false, 0},
+		{"seen just before, long", wait.Seen{Held: true, At: sent}, time.Second, true, 0},
+		{"seen long ago", wait.Seen{Held: true, At: sent.Add(-time.Second), Until: sent.Add(time.Hour)}, 100 * time.Millisecond, true, 0},
+		{"nothing was seen, far away, short", wait.Seen{}, 319 * time.Millisecond, false, 320 * time.Millisecond},
+		{"nothing was seen, far away, long", wait.Seen{}, 320 * time.Millisecond, true, 320 * time.Millisecond},
 	} {
-		c.seen.pendingSince = sent
-		c.seen.settle(sent.Add(c.silent), false, cmp.Or(c.grace, protocol.GiveUpGrace))
-		if got := errors.Is(c.seen.err, ErrUnreachable); got != c.away {
+		last := snapshot{Seen: c.seen}
+		last.Pending = sent
+		last.settle(sent.Add(c.silent), false, cmp.Or(c.grace, protocol.GiveUpGrace))
+		if got := errors.Is(last.Err, ErrUnreachable); got != c.away {
 			t.Errorf("%s: unreachable: %v", c.name, got)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-rlock/rlock/internal/clock"
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wait"
 )
 
 // observed is one acquire, and the hold that it begins, if any, for the Observer; nil: there is no Observer.
@@ -58,9 +59,9 @@ func (o *observed) contends() {
 }
 
 // noteHolder notes who holds the lock.
-func (o *observed) noteHolder(s *snapshot) {
-	if o != nil && s.holder != "" {
-		o.holder = s.holder
+func (o *observed) noteHolder(s *wait.Seen) {
+	if o != nil && s.Holder != "" {
+		o.holder = s.Holder
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-rlock/rlock/internal/oplock"
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wait"
 )
 
 // chain is what a context descends from: the holds whose leases made it, the
@@ -147,12 +148,12 @@ type ownedKey struct {
 // owned is a lock that an owner holds, or is about to enter; both sides of a read-write
 // lock.
 type owned struct {
-	owner    *owner
-	key      ownedKey
-	ops      oplock.Lock // for all operations of the owner at the lock, the first entry included
-	users    int         // guarded by owner.mu: operations under way
-	holds    [2]*hold    // guarded by owner.mu: by side; changed with ops taken only
-	snapshot snapshot    // guarded by owner.mu: by the latest look
+	owner *owner
+	key   ownedKey
+	ops   oplock.Lock // for all operations of the owner at the lock, the first entry included
+	users int         // guarded by owner.mu: operations under way
+	holds [2]*hold    // guarded by owner.mu: by side; changed with ops taken only
+	seen  wait.Seen   // guarded by owner.mu: by the latest request
 }
 
 // at finds or makes the record of a lock, and counts a user of it.
@@ -193,24 +194,24 @@ func (o *owned) held(side protocol.Side) *hold {
 	return o.holds[side]
 }
 
-// setSnapshot gives the snapshot of a call to the other calls of its owner, which wait for that call.
-func (o *owned) setSnapshot(s *snapshot) {
+// setSeen passes what a call has seen to the other calls of its owner, which wait for that call.
+func (o *owned) setSeen(s *wait.Seen) {
 	if o == nil {
 		return
 	}
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
-	o.snapshot = *s
+	o.seen = *s
 }
 
-// lastSnapshot is for a call that has waited for another call of its owner without success.
-func (o *owned) lastSnapshot() snapshot {
+// lastSeen is for a call that has waited for another call of its owner without success.
+func (o *owned) lastSeen() wait.Seen {
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
-	if s := o.snapshot; s.err != nil || s.explains() || !s.pendingSince.IsZero() {
+	if s := o.seen; s.Err != nil || explains(&s) || !s.Pending.IsZero() {
 		return s
 	}
-	return snapshot{note: note{text: oplock.ErrEntering.Error()}}
+	return wait.Seen{Note: wait.Note{Text: oplock.ErrEntering.Error()}}
 }
 
 // set records a hold. A hold without an owner needs no record.

@@ -29,10 +29,10 @@ func newHub(env *seam.Env, d *wire.Deployment, events *events, name string) *pub
 }
 
 // newLines returns what calls of a client wait in.
-func newLines(c *Client) *wait.Lines[snapshot] {
-	return wait.New(wait.Config[snapshot]{
+func newLines(c *Client) *wait.Lines {
+	return wait.New(wait.Config{
 		Env: &c.env, Timeline: &c.timeline, Wire: c.wire, Running: &c.running, Closing: c.closing, Closed: ErrClosed, Seed: c.seed,
 		LongestPoll: c.cfg.longestPoll, GlanceWithin: c.cfg.commandTimeout, LongestOutage: c.cfg.watchdogLease,
-		Keep: cmp.Or(c.env.Keep, keepListening), MostKept: mostKept, Snapshot: busySnapshot, Transient: worthRepeating,
+		Keep: cmp.Or(c.env.Keep, keepListening), MostKept: mostKept, Seen: seenBusy, Transient: worthRepeating,
 	})
 }

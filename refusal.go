@@ -12,61 +12,38 @@ import (
 	"github.com/go-rlock/rlock/internal/quorum"
 	"github.com/go-rlock/rlock/internal/seam"
 	"github.com/go-rlock/rlock/internal/visible"
+	"github.com/go-rlock/rlock/internal/wait"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// snapshot is the outcome of the last request of an acquire. A waiter behind others has the snapshot of the
-// head of its line.
+// snapshot is what an acquire has seen last, of its own or of the head of its line, and what its error needs besides.
 type snapshot struct {
-	held        bool      // by another owner, or reserved for a waiter
-	holderKnown bool      // Redis has said who holds it: nobody, if holder is empty and others 0
-	holder      string    // one of the holders; empty: not known
-	others      int64     // how many other holders there were
-	until       time.Time // when the lease ends, by our clock; zero: not known
-	at          time.Time // when the answer came
-	err         error     // Redis, or a quorum, gave no answer
-	note        note      // for the error, in place of the fields above
-	permits     permits   // of a semaphore
-	process     *Process  // the process of the holder; nil: not known
-	own         bool      // the holder is of the client that gets the error
-	advice      string    // for that client; see forCaller
-
-	// pendingSince is when a request was sent that has no reply; zero if none. The other fields then describe the
-	// look before it then.
-	pendingSince time.Time
-	grace        time.Duration // see core.grace
+	wait.Seen
+	wanted  int64         // how many permits the caller needs
+	process *Process      // the process of the holder; nil if not known
+	own     bool          // the holder is of the client that gets the error
+	advice  string        // for that client; see forCaller
+	grace   time.Duration // see core.grace
 }
 
-// note is a text for an error, and the number for its #.
-type note struct {
-	text string
-	n    int64
-}
-
-// permits are the permits of a semaphore that had too few.
-type permits struct {
-	protocol.Supply
-	present bool // the lock is a semaphore
-	wanted  int64
-}
-
-func (p permits) String() string {
-	if !p.Counted {
-		return fmt.Sprintf("permits free: %d, wanted: %d", p.Free, p.wanted)
+// permits says how many permits a semaphore had.
+func (s *snapshot) permits() string {
+	if !s.Counted {
+		return fmt.Sprintf("permits free: %d, wanted: %d", s.Free, s.wanted)
 	}
-	return fmt.Sprintf("permits free: %d of %d, wanted: %d", p.Free, p.All, p.wanted)
+	return fmt.Sprintf("permits free: %d of %d, wanted: %d", s.Free, s.All, s.wanted)
 }
 
 // wants records how many permits the caller needs: the snapshot may be another waiter's.
-func (s *snapshot) wants(permits int64) { s.permits.wanted = permits }
+func (s *snapshot) wants(permits int64) { s.wanted = permits }
 
 // forCaller completes the snapshot, which may be another waiter's, for the caller that gets the error. permits is
 // how many the caller wants. advice says what to do if a hold of its own client, maybe one of several, keeps it out.
 func (s *snapshot) forCaller(client string, permits int64, advice func(several bool) string) {
 	s.wants(permits)
-	s.own, s.advice = strings.HasPrefix(s.holder, client+":"), ""
+	s.own, s.advice = strings.HasPrefix(s.Holder, client+":"), ""
 	if s.own {
-		s.advice = advice(s.others > 0)
+		s.advice = advice(s.Others > 0)
 	}
 }
 
@@ -76,11 +53,11 @@ const membersInside = "members that are still in: #"
 // noteAnswer records the outcome of a request. within is the time that replicas had to confirm it.
 func (s *snapshot) noteAnswer(r *protocol.Result[protocol.Entered], ofQuorum bool, now time.Time, within time.Duration) {
 	if r.Err == nil && r.Outcome.Verdict == protocol.Busy {
-		*s = busySnapshot(&r.Outcome, now)
+		*s = snapshot{Seen: seenBusy(&r.Outcome, now)}
 		return
 	}
 	if r.Err == nil && r.Outcome.Verdict == protocol.Quarantined {
-		*s = snapshot{note: note{text: protocol.InQuarantine{Left: r.Outcome.Rest}.Error()}}
+		*s = snapshot{Seen: wait.Seen{Note: wait.Note{Text: protocol.InQuarantine{Left: r.Outcome.Rest}.Error()}}}
 		return
 	}
 	s.noteFailure(r.Err, ofQuorum, within)
@@ -91,43 +68,51 @@ func (s *snapshot) noteFailure(err error, ofQuorum bool, within time.Duration) {
 	last := wire.LastFailure(err)
 	switch {
 	case noAnswer(err):
-		*s = snapshot{err: err}
+		*s = failed(err)
 	case !wire.Ended(err):
 		*s = snapshot{}
 	case last != nil && !wire.CutOff(last):
 		if !worthRepeating(last) {
 			last = wire.Failure(last)
 		}
-		*s = snapshot{err: last}
+		*s = failed(last)
 	case ofQuorum:
 		// Some of the servers may have answered, so it is not known that none can be reached.
-		s.pendingSince = time.Time{}
+		s.Pending = time.Time{}
 	default:
-		s.pendingSince = s.pendingSince.Add(within)
+		s.Pending = s.Pending.Add(within)
 	}
 }
 
-// busySnapshot is the snapshot of a lock that another owner holds.
-func busySnapshot(e *protocol.Entered, now time.Time) snapshot {
+// failed returns the snapshot of a request that Redis, or a quorum, has not answered.
+func failed(err error) snapshot { return snapshot{Seen: wait.Seen{Err: err}} }
+
+// seenBusy returns what a reply says of a lock that another owner holds.
+func seenBusy(e *protocol.Entered, now time.Time) wait.Seen {
 	if e.Split {
-		return snapshot{note: note{text: "no holder was seen, but others try at the same time"}}
+		return wait.Seen{Note: wait.Note{Text: "no holder was seen, but others try at the same time"}}
 	}
-	s := snapshot{held: true, at: now, holderKnown: e.Known, holder: e.Holder, others: e.Others}
+	s := wait.Seen{Held: true, At: now, HolderKnown: e.Known, Holder: e.Holder, Others: e.Others}
 	switch {
 	case e.Votes != "":
-		s.note.text = e.Votes
+		s.Note.Text = e.Votes
 	case e.Missing > 0:
-		s.note = note{"members that are still to come: #", e.Missing}
+		s.Note = wait.Note{Text: "members that are still to come: #", N: e.Missing}
 	case e.Inside > 0:
-		s.note = note{membersInside, e.Inside}
+		s.Note = wait.Note{Text: membersInside, N: e.Inside}
 	}
 	if e.Counted {
-		s.permits = permits{Supply: e.Supply, present: true}
+		s.Semaphore, s.Supply = true, e.Supply
 	}
 	if e.Rest >= 0 {
-		s.until = now.Add(min(e.Rest, seam.FarAway))
+		s.Until = now.Add(min(e.Rest, seam.FarAway))
 	}
 	return s
+}
+
+// seenOwn returns what this client knows of a hold of its own.
+func seenOwn(id string, until time.Time) wait.Seen {
+	return wait.Seen{Held: true, HolderKnown: true, Holder: id, Until: until}
 }
 
 // recent is how long after an answer a silent server does not count as unreachable: a busy machine is silent for part
@@ -139,38 +124,38 @@ const recent = time.Second
 // look says more, and stays.
 func (s *snapshot) settle(now time.Time, answered bool, grace time.Duration) {
 	s.grace = grace
-	unknown := s.err == nil || errors.Is(s.err, ErrRefused)
-	silent := now.Sub(s.pendingSince)
-	if unknown && !s.pendingSince.IsZero() && !answered && silent >= grace && now.Sub(s.at) >= recent {
-		s.err = fmt.Errorf("%w for %v", ErrUnreachable, wire.Rounded(silent))
+	unknown := s.Err == nil || errors.Is(s.Err, ErrRefused)
+	silent := now.Sub(s.Pending)
+	if unknown && !s.Pending.IsZero() && !answered && silent >= grace && now.Sub(s.At) >= recent {
+		s.Err = fmt.Errorf("%w for %v", ErrUnreachable, wire.Rounded(silent))
 	}
-	s.pendingSince = time.Time{}
+	s.Pending = time.Time{}
 }
 
 // leaseLeft returns what is left of the holder's lease; 0 if that is not known.
 func (s *snapshot) leaseLeft(now time.Time) time.Duration {
-	if s.until.IsZero() {
+	if s.Until.IsZero() {
 		return 0
 	}
-	return max(s.until.Sub(now), 0)
+	return max(s.Until.Sub(now), 0)
 }
 
 // text says why the lock could not be acquired.
 func (s *snapshot) text(now time.Time) string {
 	switch {
-	case s.note.text != "":
-		return strings.Replace(s.note.text, "#", strconv.FormatInt(s.note.n, 10), 1)
-	case !s.permits.present:
+	case s.Note.Text != "":
+		return strings.Replace(s.Note.Text, "#", strconv.FormatInt(s.Note.N, 10), 1)
+	case !s.Semaphore:
 		return s.holders(now)
-	case !s.held || s.holder == "" && s.others == 0 && s.permits.Free < s.permits.wanted:
-		return s.permits.String() // nobody has the others, and nobody goes first
+	case !s.Held || s.Holder == "" && s.Others == 0 && s.Free < s.wanted:
+		return s.permits() // nobody has the others, and nobody goes first
 	}
-	return s.permits.String() + "; " + s.holders(now)
+	return s.permits() + "; " + s.holders(now)
 }
 
 // holders says who held the lock.
 func (s *snapshot) holders(now time.Time) string {
-	who, holder := "held by another", visible.Text(s.holder)
+	who, holder := "held by another", visible.Text(s.Holder)
 	switch {
 	case s.own:
 		holder = "this client (" + holder + ")"
@@ -181,19 +166,19 @@ func (s *snapshot) holders(now time.Time) string {
 		holder = s.process.String()
 	}
 	switch {
-	case holder != "" && s.permits.present && s.others > 0: // which are permits, perhaps of the same holder
+	case holder != "" && s.Semaphore && s.Others > 0: // which are permits, perhaps of the same holder
 		who = "the one that expires first is held by " + holder
-	case holder != "" && s.others > 0:
-		who = fmt.Sprintf("held by %s and %d more", holder, s.others)
+	case holder != "" && s.Others > 0:
+		who = fmt.Sprintf("held by %s and %d more", holder, s.Others)
 	case holder != "":
 		who = "held by " + holder
-	case s.others > 0:
-		who = fmt.Sprintf("held by %d", s.others)
-	case s.holderKnown:
+	case s.Others > 0:
+		who = fmt.Sprintf("held by %d", s.Others)
+	case s.HolderKnown:
 		who = "reserved for a waiter"
 	}
 	of := ""
-	if holder != "" && s.others == 0 {
+	if holder != "" && s.Others == 0 {
 		of = " of its lease"
 	}
 	if left := s.leaseLeft(now); left > 10*time.Second {
@@ -205,14 +190,16 @@ func (s *snapshot) holders(now time.Time) string {
 }
 
 // explains reports whether the snapshot says why the lock could not be acquired: who holds it, or goes first.
-func (s *snapshot) explains() bool { return s.held || s.note.text != "" || s.permits.present }
+func (s *snapshot) explains() bool { return explains(&s.Seen) }
+
+func explains(s *wait.Seen) bool { return s.Held || s.Note.Text != "" || s.Semaphore }
 
 // why is the error of an acquire that ended with what, and the explanation of the snapshot. sentinel is an error that
 // it matches too if the snapshot explains it; nil: none.
 func (s *snapshot) why(what, sentinel error, now time.Time) error {
 	switch {
-	case s.err != nil && !errors.Is(what, ErrLeaseLost): // else that is why it ended
-		return fmt.Errorf("%w; %w", what, s.err)
+	case s.Err != nil && !errors.Is(what, ErrLeaseLost): // else that is why it ended
+		return fmt.Errorf("%w; %w", what, s.Err)
 	case s.explains() && sentinel != nil:
 		return fmt.Errorf("%w: %w; %s", sentinel, what, s.text(now))
 	case s.explains():
@@ -263,11 +250,11 @@ func interrupted(caller context.Context, err, sentinel error, limit, waited time
 	switch {
 	case caller.Err() != nil && (stopped || worthRepeating(err)):
 		if !stopped {
-			last.err = err
+			last.Err = err
 		}
 		return last.why(endOf(caller), sentinel, now)
 	case stopped && !worthRepeating(err) && (sentinel != nil || limit > 0):
-		if last.err == nil && !last.explains() {
+		if last.Err == nil && !last.explains() {
 			return timedOut(limit, waited, last.grace)
 		}
 		return last.why(fmt.Errorf("timed out after %v", wire.Rounded(limit)), ErrNotAcquired, now)

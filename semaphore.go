@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/wait"
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
@@ -171,7 +172,7 @@ func (a *taking) look(ctx context.Context) found {
 			a.giveUp() // a late copy would take permits, and its reply would not come here
 		}
 		t := r.Outcome.Supply
-		return found{rest: -1, permits: permits{Supply: t, present: true}, oversized: t.Counted && a.Need > t.All}
+		return found{rest: -1, seen: wait.Seen{Semaphore: true, Supply: t}, oversized: t.Counted && a.Need > t.All}
 	case protocol.NotSet:
 		return found{err: ErrNotSet}
 	}

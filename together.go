@@ -44,6 +44,7 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	attempts, id := []*attempt(nil), c.newID()
 	for _, l := range cores {
 		a := &attempt{core: l, waiting: waiting{c: c}, opts: opts, Acquire: protocol.Acquire{HoldID: id, Lease: opts.lease, Tries: 1}}
+		a.Seen = &a.snapshot.Seen
 		if own := r.outer.own(); own != nil {
 			a.owned = own.at(l)
 			defer a.owned.doneUsing()
@@ -69,10 +70,10 @@ func (r *round) together(ctx context.Context, wait bool) (done bool, err error) 
 	}
 	if err == nil && !done {
 		if !wait {
-			cores[0].nameHolder(&attempts[0].Snapshot, protocol.GiveUpGrace)
+			cores[0].nameHolder(&attempts[0].snapshot, protocol.GiveUpGrace)
 		}
-		attempts[0].Snapshot.forCaller(c.id, 0, cores[0].toEnterAgain)
-		r.reported = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].Snapshot.text(c.env.Clock.Now()))
+		attempts[0].snapshot.forCaller(c.id, 0, cores[0].toEnterAgain)
+		r.reported = fmt.Errorf("%w: one of the locks is %s", ErrNotAcquired, attempts[0].snapshot.text(c.env.Clock.Now()))
 	}
 	if !wait { // otherwise the caller waits for the members one by one
 		err = r.reported
@@ -111,7 +112,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, locks []*protocol.
 	first.noteLook()
 	if err := first.core.proto.Ready(bounded); err != nil {
 		first.noteAnswer(&protocol.Result[protocol.Entered]{Err: err}, false)
-		first.core.settle(&first.Snapshot, false)
+		first.core.settle(&first.snapshot, false)
 		return false, first.interrupted(ctx, err)
 	}
 	if !oneSlot(locks) {
@@ -126,7 +127,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, locks []*protocol.
 		c.wire.FoundSlots()
 	}
 	if err != nil {
-		first.core.settle(&first.Snapshot, false)
+		first.core.settle(&first.snapshot, false)
 	}
 	granted := ans.Err == nil && ans.Outcome.Verdict == protocol.Granted
 	for _, a := range attempts {

@@ -25,7 +25,7 @@ func (a *attempt) Line() wait.Key {
 }
 
 // Look implements wait.Asker.
-func (a *attempt) Look(ctx context.Context) (left *wait.Left[snapshot], rest time.Duration, err error) {
+func (a *attempt) Look(ctx context.Context) (left *wait.Left, rest time.Duration, err error) {
 	a.Leads, a.Reserve = a.Place != nil, 0
 	if a.Place != nil && a.takesHandOver() && a.Lines.OthersBehind(a.Place) {
 		a.Reserve = a.core.opts.handOverBounds().passes
@@ -35,26 +35,26 @@ func (a *attempt) Look(ctx context.Context) (left *wait.Left[snapshot], rest tim
 }
 
 // leavesWith notes the lease that the attempt has got, and returns how it leaves its line; nil: it has no lease.
-func (a *attempt) leavesWith(lease *Lease) *wait.Left[snapshot] {
+func (a *attempt) leavesWith(lease *Lease) *wait.Left {
 	a.lease = lease
 	if lease == nil {
 		return nil
 	}
 	h := lease.hold
 	if protocol.Takes(a.core.proto) > 0 {
-		return &wait.Left[snapshot]{
+		return &wait.Left{
 			Beside: true, Permits: a.last.permits, Until: a.last.until, Round: a.last.refused,
-			Snapshot: snapshot{held: true, holderKnown: true, holder: h.id(), until: h.core.c.timeline.Time(a.last.until)},
+			Seen: seenOwn(h.id(), h.core.c.timeline.Time(a.last.until)),
 		}
 	}
-	return &wait.Left[snapshot]{
+	return &wait.Left{
 		Hold: h, Shared: h.core.side == protocol.Shared, HandsOver: h.handsOver(), Round: a.last.refused,
-		Snapshot: snapshot{held: true, holderKnown: true, holder: h.id(), until: h.core.c.env.Clock.Now().Add(h.RestOfLease())},
+		Seen: seenOwn(h.id(), h.core.c.env.Clock.Now().Add(h.RestOfLease())),
 	}
 }
 
 // Sleeps implements wait.Taker.
-func (a *attempt) Sleeps(w *wait.Waiter[snapshot], poked bool) {
+func (a *attempt) Sleeps(w *wait.Waiter, poked bool) {
 	as := a.asStandBy
 	if !a.Placed || as.ID != a.ID { // it does not stand by any more
 		as = wait.StandBy{}
@@ -67,7 +67,7 @@ func (a *attempt) Sleeps(w *wait.Waiter[snapshot], poked bool) {
 }
 
 // Given implements wait.Taker.
-func (a *attempt) Given(ctx context.Context, given any, why error) (*wait.Left[snapshot], error) {
+func (a *attempt) Given(ctx context.Context, given any, why error) (*wait.Left, error) {
 	var lease *Lease
 	switch g := given.(type) {
 	case *handOver:
@@ -98,7 +98,7 @@ func (a *attempt) newID() {
 }
 
 // Begins implements wait.Taker. If the client is subscribed already, so is the line, before its first request.
-func (a *attempt) Begins(w *wait.Waiter[snapshot]) {
+func (a *attempt) Begins(w *wait.Waiter) {
 	if a.start.listens {
 		a.Hear(w, a.hearLock)
 	}
@@ -107,7 +107,7 @@ func (a *attempt) Begins(w *wait.Waiter[snapshot]) {
 func (a *attempt) hearLock(notify func()) (end func()) { return a.core.proto.Listen(a.ID, notify) }
 
 // Listen implements wait.Asker.
-func (a *attempt) Listen(w *wait.Waiter[snapshot]) {
+func (a *attempt) Listen(w *wait.Waiter) {
 	if a.start.listens {
 		a.start.listens = false
 		a.observed.contends()
@@ -119,13 +119,13 @@ func (a *attempt) Listen(w *wait.Waiter[snapshot]) {
 }
 
 // Hesitates implements wait.Taker.
-func (a *attempt) Hesitates(w *wait.Waiter[snapshot]) time.Duration {
+func (a *attempt) Hesitates(w *wait.Waiter) time.Duration {
 	return protocol.Hesitation(a.core.proto, a.Clashes, a.Lines.Crowded(w))
 }
 
 // noteLook records that a request is sent.
 func (a *attempt) noteLook() {
-	a.Snapshot.pendingSince = a.core.c.env.Clock.Now()
+	a.snapshot.Pending = a.core.c.env.Clock.Now()
 	a.Share()
 }
 
@@ -135,7 +135,7 @@ func (a *attempt) noteAnswer(r *protocol.Result[protocol.Entered], acked bool) {
 	if acked {
 		within = a.core.c.cfg.ackTimeout
 	}
-	a.Snapshot.noteAnswer(r, a.core.ofQuorum(), a.core.c.env.Clock.Now(), within)
+	a.snapshot.noteAnswer(r, a.core.ofQuorum(), a.core.c.env.Clock.Now(), within)
 	a.Share()
 }
 
@@ -147,7 +147,7 @@ func (a *attempt) mayStandBy() bool {
 }
 
 // listenForGrants subscribes the line of w to grants by releases of other clients.
-func (a *attempt) listenForGrants(w *wait.Waiter[snapshot], proto protocol.StandBy) {
+func (a *attempt) listenForGrants(w *wait.Waiter, proto protocol.StandBy) {
 	c := a.core.c
 	a.Lines.AddSubscription(w, proto.ListenForGrants(func(g protocol.Grant) {
 		c.lines.Granted(w, &g, c.now(), c.cfg.watchdogLease/3)
@@ -156,7 +156,7 @@ func (a *attempt) listenForGrants(w *wait.Waiter[snapshot], proto protocol.Stand
 
 // listenForMore subscribes the line of w to permits that are added: a waiter that needs more than there are is not in
 // the queue in Redis, and nothing else wakes it.
-func (a *attempt) listenForMore(w *wait.Waiter[snapshot]) {
+func (a *attempt) listenForMore(w *wait.Waiter) {
 	if proto, is := a.core.proto.(protocol.Growing); is && !a.listensForMore {
 		lines := a.Lines
 		end := proto.ListenForMore(func() { lines.NewsFor(w) })
@@ -166,7 +166,7 @@ func (a *attempt) listenForMore(w *wait.Waiter[snapshot]) {
 }
 
 // Pause implements wait.Asker.
-func (a *attempt) Pause(w *wait.Waiter[snapshot], n int, rest time.Duration, err error) time.Duration {
+func (a *attempt) Pause(w *wait.Waiter, n int, rest time.Duration, err error) time.Duration {
 	l, cfg := a.core, &a.core.c.cfg
 	if err == nil && a.Lines.Relieve(w, protocol.GlancedOf(l.proto), rest) {
 		return seam.FarAway

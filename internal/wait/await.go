@@ -17,56 +17,56 @@ import (
 //
 // A waiter that becomes the head polls immediately, unless it knows who holds the lock. So no wake-up is lost if the
 // waiter that was woken leaves.
-type Call[S comparable] struct {
-	Lines   *Lines[S]
-	Asks    Asker[S]
+type Call struct {
+	Lines   *Lines
+	Asks    Asker
 	Who     int64            // for jitter
 	Need    int64            // how many permits it needs; 0 if it waits for no permits
 	Crowded protocol.Crowded // publishes how many permits are free, where many clients wait and few can enter; or nil
 	Longest time.Duration    // the longest outage of Redis that it outlasts
 	Sleeper clock.Sleeper    // begun and stopped by the owner of the call
 
-	Snapshot  S          // of the latest poll, its own or the head's
-	Place     *Waiter[S] // place of the head, which shares its snapshot; nil behind it
-	Oversized bool       // it needs more permits than there are: others need not wait behind it
-	Yielded   bool       // it ended while it let waiters of other clients go first
-	Failing   time.Time  // when the first unanswered poll began; zero if the latest was answered
-	failed    int        // polls of the head since then
+	Seen      *Seen     // the latest poll, its own or the head's; set by the owner of the call
+	Place     *Waiter   // place of the head, which shares what it has seen; nil behind it
+	Oversized bool      // it needs more permits than there are: others need not wait behind it
+	Yielded   bool      // it ended while it let waiters of other clients go first
+	Failing   time.Time // when the first unanswered poll began; zero if the latest was answered
+	failed    int       // polls of the head since then
 }
 
 // Asker polls Redis for a Call. One goroutine calls it.
-type Asker[S comparable] interface {
+type Asker interface {
 	// Line is where the call waits. It changes when a poll finds the call Oversized.
 	Line() Key
 	// Look polls once, and takes what the call waits for if it is free: left is how the call leaves its line then,
 	// otherwise nil. The next poll comes within rest; negative means as late as possible. Look must be safe to call
 	// again after an error.
-	Look(ctx context.Context) (left *Left[S], rest time.Duration, err error)
+	Look(ctx context.Context) (left *Left, rest time.Duration, err error)
 	// Withdraw undoes what a poll may have done, or may yet do, before the call waits behind others. Otherwise these
 	// could wait for the grant of a lost reply.
 	Withdraw()
 	// Listen subscribes the line, so that messages wake its head: see Call.Hear.
-	Listen(w *Waiter[S])
+	Listen(w *Waiter)
 	// Pause returns how long the head sleeps at most after its n-th poll, which has returned rest and err.
-	Pause(w *Waiter[S], n int, rest time.Duration, err error) time.Duration
-	// Contends is called when the call has to wait for others, OnSnapshot when its snapshot has changed.
+	Pause(w *Waiter, n int, rest time.Duration, err error) time.Duration
+	// Contends is called when the call has to wait for others, OnSeen when Call.Seen has changed.
 	Contends()
-	OnSnapshot(s *S)
+	OnSeen()
 }
 
 // Taker is an Asker that can be given a hold while it sleeps, and lets others go first.
-type Taker[S comparable] interface {
+type Taker interface {
 	// WaitsSince records the round in which Redis refused the waiters before it.
 	WaitsSince(round int64)
 	// Begins is called when the call has become the head, before its first poll.
-	Begins(w *Waiter[S])
+	Begins(w *Waiter)
 	// Sleeps is called before the call sleeps: see Lines.Sleeps. poked: pokes wake it.
-	Sleeps(w *Waiter[S], poked bool)
+	Sleeps(w *Waiter, poked bool)
 	// Given is called with the hold of Lines.Give, or with a *Grant. why is the reason if the wait has ended
 	// meanwhile. The error is ErrTooLate if the hold is of no use.
-	Given(ctx context.Context, hold any, why error) (*Left[S], error)
+	Given(ctx context.Context, hold any, why error) (*Left, error)
 	// Hesitates returns how long the head waits at most between a message and its poll.
-	Hesitates(w *Waiter[S]) time.Duration
+	Hesitates(w *Waiter) time.Duration
 }
 
 // errOversized is why a waiter leaves its line: see Call.Oversized.
@@ -76,7 +76,7 @@ var errOversized = errors.New("there are not so many permits")
 // holder's lease is over, after the subscription was confirmed or rebuilt, and at the longest poll. rest is how
 // long the lock is known to be held; with 0 the head polls immediately. news is what Lines.Latest returned before
 // the caller's own poll; 0 if the caller has not polled.
-func (t *Call[S]) Await(ctx context.Context, rest time.Duration, news int64) error {
+func (t *Call) Await(ctx context.Context, rest time.Duration, news int64) error {
 	since := t.now()
 	if !t.Failing.IsZero() {
 		since = t.Failing // it has waited for an answer of Redis since then
@@ -95,14 +95,14 @@ func (t *Call[S]) Await(ctx context.Context, rest time.Duration, news int64) err
 }
 
 // taker returns the Asker as a Taker, or nil.
-func (t *Call[S]) taker() Taker[S] {
-	of, _ := t.Asks.(Taker[S])
+func (t *Call) taker() Taker {
+	of, _ := t.Asks.(Taker)
 	return of
 }
 
-func (t *Call[S]) now() time.Time { return t.Lines.cfg.Env.Clock.Now() }
+func (t *Call) now() time.Time { return t.Lines.cfg.Env.Clock.Now() }
 
-func (t *Call[S]) inLine(ctx context.Context, since time.Time, rest time.Duration, news int64) (err error) {
+func (t *Call) inLine(ctx context.Context, since time.Time, rest time.Duration, news int64) (err error) {
 	lines := t.Lines
 	w, head := lines.join(t.Asks.Line(), since, news)
 	if t.Need > 0 {
@@ -112,10 +112,10 @@ func (t *Call[S]) inLine(ctx context.Context, since time.Time, rest time.Duratio
 	if head {
 		t.leads(w)
 	}
-	var got *Left[S]
+	var got *Left
 	defer func() {
-		t.Snapshot = lines.snapshotOf(w, t.Snapshot)
-		t.Asks.OnSnapshot(&t.Snapshot)
+		*t.Seen = lines.seenBy(w, *t.Seen)
+		t.Asks.OnSeen()
 		lines.leave(w, got)
 	}()
 	if !head {
@@ -130,28 +130,28 @@ func (t *Call[S]) inLine(ctx context.Context, since time.Time, rest time.Duratio
 }
 
 // leads records that the call is the head of a line.
-func (t *Call[S]) leads(w *Waiter[S]) {
+func (t *Call) leads(w *Waiter) {
 	t.Place = w
-	if t.Snapshot == (*new(S)) {
-		t.Snapshot = t.Lines.snapshotOf(w, t.Snapshot) // the previous head's is still true
+	if *t.Seen == (Seen{}) {
+		*t.Seen = t.Lines.seenBy(w, *t.Seen) // what the previous head has seen is still true
 	}
 	t.Share()
 }
 
-// Share gives the snapshot to those behind the call, if it is the head, and to its Asker.
-func (t *Call[S]) Share() {
+// Share shares what the call has seen with the waiters behind it, if it is the head, and with its Asker.
+func (t *Call) Share() {
 	if t.Place != nil {
-		t.Lines.setSnapshot(t.Place, t.Snapshot)
+		t.Lines.setSeen(t.Place, *t.Seen)
 	}
-	t.Asks.OnSnapshot(&t.Snapshot)
+	t.Asks.OnSeen()
 }
 
 // leavesLine reports whether the call has to leave its line, and to wait in another.
-func (t *Call[S]) leavesLine(w *Waiter[S]) bool { return t.Oversized && w.line.key.ID == "" }
+func (t *Call) leavesLine(w *Waiter) bool { return t.Oversized && w.line.key.ID == "" }
 
 // sleep sleeps for d, or until a poke. It returns the hold that the call was given meanwhile, or an error if the
 // wait is over.
-func (t *Call[S]) sleep(ctx context.Context, w *Waiter[S], d time.Duration, wake <-chan struct{}) (got *Left[S], err error) {
+func (t *Call) sleep(ctx context.Context, w *Waiter, d time.Duration, wake <-chan struct{}) (got *Left, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err // before anything else
 	}
@@ -180,7 +180,7 @@ func (t *Call[S]) sleep(ctx context.Context, w *Waiter[S], d time.Duration, wake
 
 // waitBehind waits until the call is the head of its line, and returns how long the lock is known to be held then;
 // or what the call got before.
-func (t *Call[S]) waitBehind(ctx context.Context, w *Waiter[S]) (got *Left[S], rest time.Duration, err error) {
+func (t *Call) waitBehind(ctx context.Context, w *Waiter) (got *Left, rest time.Duration, err error) {
 	lines, by := t.Lines, t.taker()
 	for {
 		if got, err = t.sleep(ctx, w, seam.FarAway, w.wake); got != nil || err != nil {
@@ -192,8 +192,8 @@ func (t *Call[S]) waitBehind(ctx context.Context, w *Waiter[S]) (got *Left[S], r
 		}
 		switch {
 		case n.served:
-			t.Snapshot = *new(S)
-			return &Left[S]{}, 0, nil
+			*t.Seen = Seen{}
+			return &Left{}, 0, nil
 		case n.err != nil:
 			return nil, 0, n.err // the head has failed, as without an answer of Redis
 		case n.head:
@@ -218,7 +218,7 @@ func (t *Call[S]) waitBehind(ctx context.Context, w *Waiter[S]) (got *Left[S], r
 }
 
 // waitAsHead waits as the head of the line.
-func (t *Call[S]) waitAsHead(ctx context.Context, w *Waiter[S], rest time.Duration) (got *Left[S], err error) {
+func (t *Call) waitAsHead(ctx context.Context, w *Waiter, rest time.Duration) (got *Left, err error) {
 	by := t.taker()
 	if by != nil {
 		by.Begins(w)
@@ -255,7 +255,7 @@ func (t *Call[S]) waitAsHead(ctx context.Context, w *Waiter[S], rest time.Durati
 }
 
 // lookAsHead polls as the head of a line. It reports whether the wait is over; otherwise rest is how long to sleep.
-func (t *Call[S]) lookAsHead(ctx context.Context, w *Waiter[S]) (got *Left[S], rest time.Duration, over bool, err error) {
+func (t *Call) lookAsHead(ctx context.Context, w *Waiter) (got *Left, rest time.Duration, over bool, err error) {
 	lines := t.Lines
 	w.drainWake()
 	lines.lookBegins(w)
@@ -284,7 +284,7 @@ func (t *Call[S]) lookAsHead(ctx context.Context, w *Waiter[S]) (got *Left[S], r
 
 // outlast is called by the head of a line after an unanswered poll that began at a time. It returns the pause before the
 // next poll. If the outage has lasted too long, it returns an error with its length, and fails the waiters behind the head.
-func (t *Call[S]) outlast(w *Waiter[S], began time.Time, err error) (pause time.Duration, over error) {
+func (t *Call) outlast(w *Waiter, began time.Time, err error) (pause time.Duration, over error) {
 	if t.Failing.IsZero() {
 		t.Failing = began
 	}
@@ -299,7 +299,7 @@ func (t *Call[S]) outlast(w *Waiter[S], began time.Time, err error) (pause time.
 }
 
 // yield lets waiters of other clients go first, after this client has had the lock for a whole batch.
-func (t *Call[S]) yield(ctx context.Context, w *Waiter[S]) (got *Left[S], err error) {
+func (t *Call) yield(ctx context.Context, w *Waiter) (got *Left, err error) {
 	for got == nil && err == nil {
 		d := t.Lines.yieldsFor(w, t.Lines.cfg.Timeline.Now())
 		if d <= 0 {
@@ -313,7 +313,7 @@ func (t *Call[S]) yield(ctx context.Context, w *Waiter[S]) (got *Left[S], err er
 }
 
 // Hear subscribes the line of w. With Crowded set, each message also contains how many permits are free.
-func (t *Call[S]) Hear(w *Waiter[S], listen func(notify func()) (end func())) {
+func (t *Call) Hear(w *Waiter, listen func(notify func()) (end func())) {
 	if t.Crowded != nil {
 		listen = func(notify func()) (end func()) {
 			return t.Crowded.Hear(notify, func(n int64) { t.Lines.permitsFreed(w.line, n) })

@@ -29,11 +29,11 @@ type watched struct {
 
 // isLong reports whether a lock is held for so long that even a late glance comes before the end of the lease. A
 // negative rest means that the lease has no known end.
-func (q *Lines[S]) isLong(rest time.Duration) bool { return rest < 0 || rest > 2*q.cfg.LongestPoll }
+func (q *Lines) isLong(rest time.Duration) bool { return rest < 0 || rest > 2*q.cfg.LongestPoll }
 
 // Relieve is called by the head of a line before it sleeps. It reports whether glances poll the lock l for it from now
 // on. l is nil if they cannot. rest is how long the lock is known to be held.
-func (q *Lines[S]) Relieve(w *Waiter[S], l *protocol.HashLock, rest time.Duration) bool {
+func (q *Lines) Relieve(w *Waiter, l *protocol.HashLock, rest time.Duration) bool {
 	if !q.isLong(rest) {
 		l = nil
 	}
@@ -56,7 +56,7 @@ func (q *Lines[S]) Relieve(w *Waiter[S], l *protocol.HashLock, rest time.Duratio
 }
 
 // glances sends a glance in each longest poll, until no head needs one.
-func (q *Lines[S]) glances(s *clock.Sleeper) {
+func (q *Lines) glances(s *clock.Sleeper) {
 	defer q.cfg.Running.Add(-1)
 	defer s.Stop()
 	for n := 0; ; n++ {
@@ -74,8 +74,8 @@ func (q *Lines[S]) glances(s *clock.Sleeper) {
 }
 
 // glanced is the head of a line, with the lock that a glance looks at for it.
-type glanced[S comparable] struct {
-	*Waiter[S]
+type glanced struct {
+	*Waiter
 	lock *protocol.HashLock
 	at   time.Time // when the glance began
 }
@@ -86,7 +86,7 @@ const mostListed = 500
 
 // due returns the heads for which a glance is due. goOn is false if glances poll for no head at all: the next Relieve
 // starts the goroutine again.
-func (q *Lines[S]) due() (heads []glanced[S], goOn bool) {
+func (q *Lines) due() (heads []glanced, goOn bool) {
 	q.mu.Lock()
 	all := q.relieved
 	q.relieved = nil
@@ -95,7 +95,7 @@ func (q *Lines[S]) due() (heads []glanced[S], goOn bool) {
 	for some := range slices.Chunk(all, mostListed) {
 		heads = q.dueOf(some, now, heads)
 	}
-	slices.SortFunc(heads, func(a, b glanced[S]) int { // a simulation must be repeatable
+	slices.SortFunc(heads, func(a, b glanced) int { // a simulation must be repeatable
 		x, y := a.line.key.Lock, b.line.key.Lock
 		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Family, y.Family))
 	})
@@ -106,7 +106,7 @@ func (q *Lines[S]) due() (heads []glanced[S], goOn bool) {
 }
 
 // dueOf appends the heads among some for which a glance is due. It lists the heads again for which glances still poll.
-func (q *Lines[S]) dueOf(some []*Waiter[S], now time.Time, heads []glanced[S]) []glanced[S] {
+func (q *Lines) dueOf(some []*Waiter, now time.Time, heads []glanced) []glanced {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, w := range some {
@@ -118,7 +118,7 @@ func (q *Lines[S]) dueOf(some []*Waiter[S], now time.Time, heads []glanced[S]) [
 		switch {
 		case w.glance.since.IsZero():
 			w.glance.since = now
-			heads = append(heads, glanced[S]{w, w.glance.lock, now})
+			heads = append(heads, glanced{w, w.glance.lock, now})
 		case now.Sub(w.glance.since) >= q.cfg.GlanceWithin: // go-redis may wait for an answer for much longer
 			w.glance.since = time.Time{}
 			w.poke()
@@ -128,7 +128,7 @@ func (q *Lines[S]) dueOf(some []*Waiter[S], now time.Time, heads []glanced[S]) [
 }
 
 // glance polls the locks of heads, and pokes the heads that should poll themselves.
-func (q *Lines[S]) glance(heads []glanced[S]) {
+func (q *Lines) glance(heads []glanced) {
 	locks := make([]*protocol.HashLock, len(heads))
 	for i, h := range heads {
 		locks[i] = h.lock
@@ -150,7 +150,7 @@ func (q *Lines[S]) glance(heads []glanced[S]) {
 			case w.standBy.ID != "" && outcomes[j].Holder == w.standBy.ID:
 				w.poke() // a release has made it the holder, and the message was lost or is still to come
 			case w.glance.lock != nil && w == w.line.head():
-				w.line.snapshot = q.cfg.Snapshot(&outcomes[j], now) // the holder may have changed since the head polled
+				w.line.seen = q.cfg.Seen(&outcomes[j], now) // the holder may have changed since the head polled
 			}
 		}
 	})

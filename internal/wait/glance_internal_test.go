@@ -16,7 +16,7 @@ func TestGlanceIsForHeadsThatLeaveItToThat(t *testing.T) {
 	q.rested = true // as if its goroutine ran: the test is in its place
 	const n = 2*mostListed + 7
 	lock := &protocol.HashLock{}
-	var all []*Waiter[string]
+	var all []*Waiter
 	for i := range n {
 		w, head := q.join(keyOf(fmt.Sprint("lock", (i*7919)%n)), time.Now(), 0)
 		if !head || !q.Relieve(w, lock, -1) || !q.Relieve(w, lock, -1) {
@@ -30,7 +30,7 @@ func TestGlanceIsForHeadsThatLeaveItToThat(t *testing.T) {
 		if len(heads) != want || goOn != (len(all) > 0) || q.rested != goOn {
 			t.Fatalf("%d heads of %d, %v", len(heads), want, goOn)
 		}
-		if !slices.IsSortedFunc(heads, func(a, b glanced[string]) int {
+		if !slices.IsSortedFunc(heads, func(a, b glanced) int {
 			if a.line.key.Lock.Name < b.line.key.Lock.Name {
 				return -1
 			}

@@ -25,7 +25,7 @@ var ErrTooLate = errors.New("the lease was over before the waiter had it")
 const handOverTime = 20 * time.Millisecond
 
 // Give hands a hold over to the head of a line, if the head sleeps and can take it: see Taker.
-func (q *Lines[S]) Give(key Key, hold any, seen S) bool {
+func (q *Lines) Give(key Key, hold any, seen Seen) bool {
 	q.mu.Lock()
 	w := q.takerLocked(key)
 	if w == nil {
@@ -33,7 +33,7 @@ func (q *Lines[S]) Give(key Key, hold any, seen S) bool {
 		return false
 	}
 	w.takes, w.given = false, hold
-	w.line.snapshot = seen
+	w.line.seen = seen
 	ends := q.takeOutLocked(w, true)
 	if w.line.waiters.Len() > 0 {
 		q.suppressWakeLocked(w.line)
@@ -45,7 +45,7 @@ func (q *Lines[S]) Give(key Key, hold any, seen S) bool {
 }
 
 // takerLocked returns the head of a line if it can take a hold now, or nil.
-func (q *Lines[S]) takerLocked(key Key) *Waiter[S] {
+func (q *Lines) takerLocked(key Key) *Waiter {
 	if line := q.byKey[key]; line != nil {
 		if w := line.head(); w != nil && w.takes {
 			return w
@@ -57,7 +57,7 @@ func (q *Lines[S]) takerLocked(key Key) *Waiter[S] {
 // Sleeps records that a waiter is about to sleep, whether it takes a hold that is handed over meanwhile, and how it
 // stands by. It reports whether its line should subscribe to grants now: the line is subscribed to releases, and a
 // waiter has got the lock there before.
-func (q *Lines[S]) Sleeps(w *Waiter[S], takes bool, as StandBy) (listen bool) {
+func (q *Lines) Sleeps(w *Waiter, takes bool, as StandBy) (listen bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.takes, w.standBy = takes, as
@@ -72,7 +72,7 @@ func (q *Lines[S]) Sleeps(w *Waiter[S], takes bool, as StandBy) (listen bool) {
 }
 
 // awake records that a waiter has slept, and returns the hold that it was given meanwhile.
-func (q *Lines[S]) awake(w *Waiter[S]) (got any) {
+func (q *Lines) awake(w *Waiter) (got any) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	got = w.given
@@ -81,7 +81,7 @@ func (q *Lines[S]) awake(w *Waiter[S]) (got any) {
 }
 
 // suppressWakeLocked lets the head sleep for handOverTime, as it may be handed the hold before it.
-func (q *Lines[S]) suppressWakeLocked(l *line[S]) {
+func (q *Lines) suppressWakeLocked(l *line) {
 	l.suppressed = true
 	if l.wakeTimer != nil {
 		l.wakeTimer.Reset(handOverTime)
@@ -98,7 +98,7 @@ func (q *Lines[S]) suppressWakeLocked(l *line[S]) {
 }
 
 // allowWakeLocked ends what suppressWakeLocked began.
-func (l *line[S]) allowWakeLocked() {
+func (l *line) allowWakeLocked() {
 	if l.suppressed {
 		l.suppressed = false
 		l.wakeTimer.Stop()
@@ -106,14 +106,14 @@ func (l *line[S]) allowWakeLocked() {
 }
 
 // yieldsFor returns how long w still yields to waiters of other clients.
-func (q *Lines[S]) yieldsFor(w *Waiter[S], now clock.Instant) time.Duration {
+func (q *Lines) yieldsFor(w *Waiter, now clock.Instant) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.line.yields.Sub(now)
 }
 
 // OthersBehind reports whether w is not alone in its line.
-func (q *Lines[S]) OthersBehind(w *Waiter[S]) bool {
+func (q *Lines) OthersBehind(w *Waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.line.waiters.Len() > 1
@@ -158,7 +158,7 @@ type StandBy struct {
 }
 
 // AddSubscription gives the line of w a second subscription, to grants or permits, which the function end ends.
-func (q *Lines[S]) AddSubscription(w *Waiter[S], end func()) {
+func (q *Lines) AddSubscription(w *Waiter, end func()) {
 	q.mu.Lock()
 	if l := w.line; end != nil && q.byKey[l.key] == l && l.unsub != nil && l.unsubExtra == nil {
 		l.unsubExtra, end = end, nil
@@ -170,7 +170,7 @@ func (q *Lines[S]) AddSubscription(w *Waiter[S], end func()) {
 }
 
 // NewsFor records news for the line of w.
-func (q *Lines[S]) NewsFor(w *Waiter[S]) {
+func (q *Lines) NewsFor(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.newsLocked(w.line)
@@ -179,7 +179,7 @@ func (q *Lines[S]) NewsFor(w *Waiter[S]) {
 // Granted gives the head of the line of a waiter the hold that a release of another client has granted. If the message
 // names another waiter, or an older poll than the last one, or a poll that was sent more than fresh ago, the head polls,
 // and finds out what has become of its hold.
-func (q *Lines[S]) Granted(of *Waiter[S], g *protocol.Grant, now clock.Instant, fresh time.Duration) {
+func (q *Lines) Granted(of *Waiter, g *protocol.Grant, now clock.Instant, fresh time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := of.line
@@ -193,7 +193,7 @@ func (q *Lines[S]) Granted(of *Waiter[S], g *protocol.Grant, now clock.Instant, 
 }
 
 // grantLocked gives a waiter the hold that a release has granted it after its last poll.
-func (w *Waiter[S]) grantLocked(g *protocol.Grant) {
+func (w *Waiter) grantLocked(g *protocol.Grant) {
 	w.given = &Grant{Sent: w.standBy.Sent, Token: g.Token, Reserved: g.Reserved, InRow: g.InRow, look: g.Look}
 	w.line.granted.Look = -1 // it is given only once
 	w.poke()
@@ -201,7 +201,7 @@ func (w *Waiter[S]) grantLocked(g *protocol.Grant) {
 
 // InRow returns how many releases in a row have granted a lock, up to the one that began the hold with this id; 0 if
 // unknown.
-func (q *Lines[S]) InRow(key Key, id string) int {
+func (q *Lines) InRow(key Key, id string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l := q.byKey[key]; l != nil && l.granted.ID == id {
@@ -211,7 +211,7 @@ func (q *Lines[S]) InRow(key Key, id string) int {
 }
 
 // ListensForGrants reports whether a line is subscribed to grants, so that its head may stand by.
-func (q *Lines[S]) ListensForGrants(key Key) bool {
+func (q *Lines) ListensForGrants(key Key) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byKey[key]
@@ -220,7 +220,7 @@ func (q *Lines[S]) ListensForGrants(key Key) bool {
 
 // OthersMayStandBy reports whether waiters of other clients may stand by for a lock: its line is subscribed to grants
 // itself, or other clients were subscribed at a release of this one not long ago.
-func (q *Lines[S]) OthersMayStandBy(key Key) bool {
+func (q *Lines) OthersMayStandBy(key Key) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byKey[key]
@@ -229,7 +229,7 @@ func (q *Lines[S]) OthersMayStandBy(key Key) bool {
 
 // NoteListeners records how many connections have received the message of a release, and returns how many of them belong
 // to other clients: their waiters may stand by at the next release. With keeps, a line is made and kept for that.
-func (q *Lines[S]) NoteListeners(key Key, n int, keeps bool) (others int) {
+func (q *Lines) NoteListeners(key Key, n int, keeps bool) (others int) {
 	if n == 0 {
 		return 0
 	}
@@ -258,7 +258,7 @@ func (q *Lines[S]) NoteListeners(key Key, n int, keeps bool) (others int) {
 }
 
 // Yield makes this client yield to waiters of other clients until then.
-func (q *Lines[S]) Yield(key Key, until clock.Instant) {
+func (q *Lines) Yield(key Key, until clock.Instant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l := q.byKey[key]; l != nil {
@@ -267,7 +267,7 @@ func (q *Lines[S]) Yield(key Key, until clock.Instant) {
 }
 
 // Crowded reports whether several other clients were subscribed at a release of this one not long ago.
-func (q *Lines[S]) Crowded(w *Waiter[S]) bool {
+func (q *Lines) Crowded(w *Waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.line.otherListeners > 1 && time.Since(w.line.othersAt) < q.cfg.Keep

@@ -37,23 +37,22 @@ import (
 // not of goroutines. Each side of a read-write lock has a line. Where Redis keeps the order
 // of waiters, each waiter has a separate line.
 //
-// A hold can be handed over to the head: see Give. A release can grant it one: see handover.go. S is a snapshot of the
-// lock: the result of the head's last poll, for the waiters behind it. Its zero value means none.
-type Lines[S comparable] struct {
-	cfg    Config[S]
+// A hold can be handed over to the head: see Give. A release can grant it one: see handover.go.
+type Lines struct {
+	cfg    Config
 	mu     sync.Mutex // guards the rest and the lines
-	byKey  map[Key]*line[S]
+	byKey  map[Key]*line
 	serial int64       // of the latest news, of any line
 	kept   list.List   // of *line: lines without waiters, the oldest first
 	expiry *time.Timer // runs while lines are kept
 	closed bool        // no line is kept any more
 
-	rested   bool         // the goroutine of glances runs
-	relieved []*Waiter[S] // the heads for which glances poll, and some that have left or poll themselves
+	rested   bool      // the goroutine of glances runs
+	relieved []*Waiter // the heads for which glances poll, and some that have left or poll themselves
 }
 
 // Config configures the lines of a client.
-type Config[S comparable] struct {
+type Config struct {
 	Env      *seam.Env
 	Timeline *clock.Timeline
 	Wire     *wire.Deployment
@@ -70,12 +69,37 @@ type Config[S comparable] struct {
 	Keep     time.Duration
 	MostKept int
 
-	Snapshot  func(e *protocol.Entered, now time.Time) S // makes the snapshot of a lock that a glance has found held
-	Transient func(err error) bool                       // reports whether Redis may answer again after an error
+	Seen      func(e *protocol.Entered, now time.Time) Seen // of a lock that a glance has found held
+	Transient func(err error) bool                          // reports whether Redis may answer again after an error
 }
 
 // New returns the lines of a client.
-func New[S comparable](cfg Config[S]) *Lines[S] { return &Lines[S]{cfg: cfg} }
+func New(cfg Config) *Lines { return &Lines{cfg: cfg} }
+
+// Seen is the result of the head's latest poll, which the waiters behind it share: the error of one of them says what the
+// head has found out. The package passes it on. Its zero value means that nothing is known.
+type Seen struct {
+	Held        bool      // another owner has the lock, or it is reserved for a waiter
+	HolderKnown bool      // Redis has said who holds it: no one, if Holder is empty and Others 0
+	Holder      string    // one of the holders; empty if not known
+	Others      int64     // how many other holders there were
+	Until       time.Time // when the lease ends, by our clock; zero if not known
+	At          time.Time // when the reply came
+	Err         error     // why Redis, or a quorum, gave no reply
+	Note        Note      // for an error text, in place of the fields above
+
+	Semaphore bool // the lock is a semaphore, with so many permits:
+	protocol.Supply
+
+	// Pending is when a request was sent that has no reply; zero if none. The other fields then describe the poll before.
+	Pending time.Time
+}
+
+// Note is a text for an error, and the number for its #.
+type Note struct {
+	Text string
+	N    int64
+}
 
 // Key identifies a line.
 type Key struct {
@@ -85,13 +109,13 @@ type Key struct {
 }
 
 // line has the waiters of one lock. It exists while it has a waiter or is kept.
-type line[S comparable] struct {
+type line struct {
 	key        Key
 	waiters    list.List      // of *Waiter; the first is the head, which polls
 	unsub      func()         // ends the subscription; nil if unsubscribed
 	unsubExtra func()         // ends the subscription to grants (handover.go), or to permits that are taken or added; or nil
 	granted    protocol.Grant // the latest grant by a release: see handover.go
-	snapshot   S              // snapshot of the head's last poll, or of the hold that the previous head got
+	seen       Seen           // by the head's last poll; or the hold that the previous head got
 
 	// news is the serial number of the latest reason to poll: a message, a confirmed subscription, a local
 	// release. No two lines ever have the same.
@@ -114,8 +138,8 @@ type line[S comparable] struct {
 }
 
 // Waiter is a place in a line. Lines.mu guards all fields without another comment.
-type Waiter[S comparable] struct {
-	line  *line[S] // never changes
+type Waiter struct {
+	line  *line // never changes
 	place *list.Element
 	since time.Time // when it began to wait; never changes
 	// wake (capacity 1) is poked when the waiter becomes the head, is admitted or should leave, and
@@ -160,7 +184,7 @@ type update struct {
 // message, or, if the subscription was not confirmed yet or was interrupted, by the confirmation that follows. So without
 // news since the poll there is no reason to poll again. News that came before the waiter joined has poked no waiter, so
 // join pokes this one.
-func (q *Lines[S]) join(key Key, now time.Time, news int64) (w *Waiter[S], head bool) {
+func (q *Lines) join(key Key, now time.Time, news int64) (w *Waiter, head bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byKey[key]
@@ -172,7 +196,7 @@ func (q *Lines[S]) join(key Key, now time.Time, news int64) (w *Waiter[S], head 
 		l.place = nil
 	}
 	l.joined++
-	w = &Waiter[S]{line: l, wake: make(chan struct{}, 1), since: now, number: l.joined}
+	w = &Waiter{line: l, wake: make(chan struct{}, 1), since: now, number: l.joined}
 	w.pending.round = protocol.NoRound
 	w.place = l.waiters.PushBack(w)
 	head = l.waiters.Len() == 1
@@ -182,11 +206,11 @@ func (q *Lines[S]) join(key Key, now time.Time, news int64) (w *Waiter[S], head 
 	return w, head
 }
 
-func (q *Lines[S]) makeLocked(key Key) *line[S] {
-	l := &line[S]{key: key}
+func (q *Lines) makeLocked(key Key) *line {
+	l := &line{key: key}
 	q.newsLocked(l)
 	if q.byKey == nil {
-		q.byKey = map[Key]*line[S]{}
+		q.byKey = map[Key]*line{}
 	}
 	q.byKey[key] = l
 	return l
@@ -194,7 +218,7 @@ func (q *Lines[S]) makeLocked(key Key) *line[S] {
 
 // Latest returns the length of a line, the serial number of its latest news, and until when it yields to other clients;
 // zeros if the line does not exist.
-func (q *Lines[S]) Latest(key Key) (waiting int, news int64, yields clock.Instant) {
+func (q *Lines) Latest(key Key) (waiting int, news int64, yields clock.Instant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if line := q.byKey[key]; line != nil {
@@ -204,7 +228,7 @@ func (q *Lines[S]) Latest(key Key) (waiting int, news int64, yields clock.Instan
 }
 
 // Waiting returns the length of a line.
-func (q *Lines[S]) Waiting(key Key) int {
+func (q *Lines) Waiting(key Key) int {
 	waiting, _, _ := q.Latest(key)
 	return waiting
 }
@@ -216,11 +240,11 @@ type predecessor interface {
 }
 
 // Left is how a waiter leaves its line, with a hold or with something else that it waited for.
-type Left[S comparable] struct {
+type Left struct {
 	Hold      predecessor // the hold, or nil
 	Shared    bool        // others can enter too
 	HandsOver bool        // the hold may be handed over to the waiters behind
-	Snapshot  S           // snapshot for the waiters behind
+	Seen      Seen        // for the waiters behind
 	Round     int64       // if Shared, the round in which Redis refused it
 
 	// A PermitSemaphore has granted it permits (Beside). Others may enter too.
@@ -238,7 +262,7 @@ type Left[S comparable] struct {
 // refused in the round in which Redis refused that reader. A round that the reader has from waiters before it is not
 // passed on: otherwise newcomers would go first as long as the line has a waiter. The subscription ends with the last
 // waiter: immediately, or after a while if that waiter got the lock.
-func (q *Lines[S]) leave(w *Waiter[S], got *Left[S]) {
+func (q *Lines) leave(w *Waiter, got *Left) {
 	q.mu.Lock()
 	if w.place == nil { // it has left: it was given a hold
 		q.mu.Unlock()
@@ -248,7 +272,7 @@ func (q *Lines[S]) leave(w *Waiter[S], got *Left[S]) {
 	line.served = line.served || got != nil
 	wasHead := line.waiters.Front() == w.place
 	if wasHead && got != nil {
-		line.snapshot = got.Snapshot
+		line.seen = got.Seen
 	}
 	ends := q.takeOutLocked(w, got != nil)
 	if got != nil && got.Hold == nil && !got.Beside {
@@ -264,7 +288,7 @@ func (q *Lines[S]) leave(w *Waiter[S], got *Left[S]) {
 	case got != nil && got.Shared:
 		// All readers can enter too: they need not wait for each other.
 		for e := front; e != nil; e = e.Next() {
-			next := e.Value.(*Waiter[S])
+			next := e.Value.(*Waiter)
 			next.pending.admitted = true
 			if next.pending.round == protocol.NoRound {
 				next.pending.round = got.Round
@@ -274,7 +298,7 @@ func (q *Lines[S]) leave(w *Waiter[S], got *Left[S]) {
 	case got != nil && got.HandsOver:
 		q.suppressWakeLocked(line)
 	default:
-		next := front.Value.(*Waiter[S])
+		next := front.Value.(*Waiter)
 		if got != nil {
 			next.pending.previous = got.Hold
 		}
@@ -285,7 +309,7 @@ func (q *Lines[S]) leave(w *Waiter[S], got *Left[S]) {
 }
 
 // takeOutLocked removes a waiter from its line. It returns what emptyLocked does.
-func (q *Lines[S]) takeOutLocked(w *Waiter[S], got bool) (ends []func()) {
+func (q *Lines) takeOutLocked(w *Waiter, got bool) (ends []func()) {
 	w.line.waiters.Remove(w.place)
 	w.place = nil
 	if w.line.waiters.Len() == 0 {
@@ -298,20 +322,20 @@ func (q *Lines[S]) takeOutLocked(w *Waiter[S], got bool) (ends []func()) {
 // emptyLocked keeps a line that its last waiter has left, if it may be needed again soon, or removes it. A line of
 // one waiter only is never needed again. The caller has to call the functions that it returns, which end
 // subscriptions, without the mutex.
-func (q *Lines[S]) emptyLocked(l *line[S], got bool) (ends []func()) {
+func (q *Lines) emptyLocked(l *line, got bool) (ends []func()) {
 	if !got || l.unsub == nil && time.Since(l.othersAt) > q.cfg.Keep || l.key.ID != "" || q.closed {
 		return q.removeLocked(l, nil)
 	}
-	l.snapshot = *new(S)
+	l.seen = Seen{}
 	return q.keepLocked(l)
 }
 
 // keepLocked keeps a line that has no waiters. It returns what emptyLocked does.
-func (q *Lines[S]) keepLocked(l *line[S]) (ends []func()) {
+func (q *Lines) keepLocked(l *line) (ends []func()) {
 	l.since = time.Now() // by the real clock, as for subscriptions
 	l.place = q.kept.PushBack(l)
 	if q.kept.Len() > q.cfg.MostKept {
-		ends = q.removeLocked(q.kept.Front().Value.(*line[S]), nil)
+		ends = q.removeLocked(q.kept.Front().Value.(*line), nil)
 	}
 	if q.expiry == nil {
 		q.expiry = time.AfterFunc(q.cfg.Keep, q.expire)
@@ -319,7 +343,7 @@ func (q *Lines[S]) keepLocked(l *line[S]) (ends []func()) {
 	return ends
 }
 
-func (q *Lines[S]) removeLocked(l *line[S], ends []func()) []func() {
+func (q *Lines) removeLocked(l *line, ends []func()) []func() {
 	delete(q.byKey, l.key)
 	l.crowd.stop()
 	if l.place != nil {
@@ -342,12 +366,12 @@ func endAll(ends []func()) {
 }
 
 // expire removes the lines that have been kept for Config.Keep.
-func (q *Lines[S]) expire() {
+func (q *Lines) expire() {
 	q.mu.Lock()
 	var ends []func()
 	q.expiry = nil
 	for first := q.kept.Front(); first != nil; first = q.kept.Front() {
-		l := first.Value.(*line[S])
+		l := first.Value.(*line)
 		if left := q.cfg.Keep - time.Since(l.since); left > 0 {
 			q.expiry = time.AfterFunc(left, q.expire)
 			break
@@ -359,7 +383,7 @@ func (q *Lines[S]) expire() {
 }
 
 // Close removes the lines that are kept. None is from now on.
-func (q *Lines[S]) Close() {
+func (q *Lines) Close() {
 	q.mu.Lock()
 	var ends []func()
 	q.closed = true
@@ -367,21 +391,21 @@ func (q *Lines[S]) Close() {
 		q.expiry.Stop()
 	}
 	for q.kept.Len() > 0 {
-		ends = q.removeLocked(q.kept.Front().Value.(*line[S]), ends)
+		ends = q.removeLocked(q.kept.Front().Value.(*line), ends)
 	}
 	q.mu.Unlock()
 	endAll(ends)
 }
 
 // drainWake is called by the head of a line before it looks: that look answers all pokes so far.
-func (w *Waiter[S]) drainWake() {
+func (w *Waiter) drainWake() {
 	select {
 	case <-w.wake:
 	default:
 	}
 }
 
-func (w *Waiter[S]) poke() {
+func (w *Waiter) poke() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -389,7 +413,7 @@ func (w *Waiter[S]) poke() {
 }
 
 // Wake has the heads of a lock's lines look at it.
-func (q *Lines[S]) Wake(lock protocol.LockID) {
+func (q *Lines) Wake(lock protocol.LockID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, side := range []protocol.Side{protocol.Exclusive, protocol.Shared} {
@@ -402,7 +426,7 @@ func (q *Lines[S]) Wake(lock protocol.LockID) {
 
 // newsLocked records a reason to poll, for the head of the line or for the next waiter that
 // becomes the head.
-func (q *Lines[S]) newsLocked(l *line[S]) {
+func (q *Lines) newsLocked(l *line) {
 	q.serial++
 	l.news = q.serial
 	if head := l.head(); head != nil && !l.suppressed {
@@ -414,16 +438,16 @@ func (q *Lines[S]) newsLocked(l *line[S]) {
 }
 
 // head returns the waiter that polls, or nil. The caller holds lines.mu.
-func (l *line[S]) head() *Waiter[S] {
+func (l *line) head() *Waiter {
 	if front := l.waiters.Front(); front != nil {
-		return front.Value.(*Waiter[S])
+		return front.Value.(*Waiter)
 	}
 	return nil
 }
 
 // subscribe makes sure that the line is subscribed to releases. It does not wait: the head is poked when the
 // subscription is confirmed, and polls again then.
-func (q *Lines[S]) subscribe(w *Waiter[S], open func(notify func()) (end func())) {
+func (q *Lines) subscribe(w *Waiter, open func(notify func()) (end func())) {
 	q.mu.Lock()
 	line := w.line
 	have := line.unsub != nil
@@ -439,7 +463,7 @@ func (q *Lines[S]) subscribe(w *Waiter[S], open func(notify func()) (end func())
 }
 
 // notifier returns the function that is called when the subscription of a line is confirmed, and for each message.
-func (q *Lines[S]) notifier(l *line[S]) (notify func()) {
+func (q *Lines) notifier(l *line) (notify func()) {
 	return func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -449,7 +473,7 @@ func (q *Lines[S]) notifier(l *line[S]) (notify func()) {
 
 // Fail ends the waits of a line with an error that one caller has found out, and that is true for all who had joined by
 // the given time: otherwise they would find it out one after the other.
-func (q *Lines[S]) Fail(key Key, since time.Time, err error) {
+func (q *Lines) Fail(key Key, since time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byKey[key]
@@ -457,7 +481,7 @@ func (q *Lines[S]) Fail(key Key, since time.Time, err error) {
 		return
 	}
 	for e := l.waiters.Front(); e != nil; e = e.Next() {
-		if w := e.Value.(*Waiter[S]); w.pending.err == nil && !w.since.After(since) {
+		if w := e.Value.(*Waiter); w.pending.err == nil && !w.since.After(since) {
 			w.pending.err = err
 			w.poke()
 		}
@@ -465,7 +489,7 @@ func (q *Lines[S]) Fail(key Key, since time.Time, err error) {
 }
 
 // takeUpdate returns the update of a waiter that was poked.
-func (q *Lines[S]) takeUpdate(w *Waiter[S]) update {
+func (q *Lines) takeUpdate(w *Waiter) update {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := w.pending
@@ -474,32 +498,32 @@ func (q *Lines[S]) takeUpdate(w *Waiter[S]) update {
 	return n
 }
 
-// setSnapshot shares the snapshot of the head with the waiters behind it.
-func (q *Lines[S]) setSnapshot(w *Waiter[S], s S) {
+// setSeen shares what the head has seen with the waiters behind it.
+func (q *Lines) setSeen(w *Waiter, s Seen) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.line.snapshot = s
+	w.line.seen = s
 }
 
-// snapshotOf is the snapshot of the head of the line of w; own if the head has not looked yet.
-func (q *Lines[S]) snapshotOf(w *Waiter[S], own S) S {
+// seenBy returns what the head of the line of w has seen; own if it has not polled yet.
+func (q *Lines) seenBy(w *Waiter, own Seen) Seen {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if s := w.line.snapshot; s != (*new(S)) {
+	if s := w.line.seen; s != (Seen{}) {
 		return s
 	}
 	return own
 }
 
 // failure is the error with which a waiter has to leave: see Fail.
-func (q *Lines[S]) failure(w *Waiter[S]) error {
+func (q *Lines) failure(w *Waiter) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.pending.err
 }
 
 // Count is how many wait in any line.
-func (q *Lines[S]) Count() (n int) {
+func (q *Lines) Count() (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, l := range q.byKey {
@@ -510,7 +534,7 @@ func (q *Lines[S]) Count() (n int) {
 
 // Head is for tests. It reports whether the head of a line has looked since the latest news and sleeps, so that it
 // can be given a hold, or there is no head; and whether the head was given a grant that it has not taken yet.
-func (q *Lines[S]) Head(key Key) (sleeps, given bool) {
+func (q *Lines) Head(key Key) (sleeps, given bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byKey[key]

@@ -26,7 +26,7 @@ func (r *permitsLeft) RestOfLease() time.Duration { return max(r.until.Sub(r.tim
 
 // admitLocked wakes the waiters for which enough permits are free. It subtracts the permits of waiters that poll already,
 // because Redis may not have granted these yet. w is the head that leaves.
-func (q *Lines[S]) admitLocked(line *line[S], w *Waiter[S], got *Left[S]) {
+func (q *Lines) admitLocked(line *line, w *Waiter, got *Left) {
 	left := got.Permits
 	first := line.head()
 	if first == nil {
@@ -37,7 +37,7 @@ func (q *Lines[S]) admitLocked(line *line[S], w *Waiter[S], got *Left[S]) {
 	}
 	first.poke()
 	for e := line.waiters.Front(); e != nil; e = e.Next() {
-		next := e.Value.(*Waiter[S])
+		next := e.Value.(*Waiter)
 		if left -= next.demand.need; left < 0 {
 			return
 		}
@@ -49,21 +49,21 @@ func (q *Lines[S]) admitLocked(line *line[S], w *Waiter[S], got *Left[S]) {
 }
 
 // needs records how many permits a waiter needs.
-func (q *Lines[S]) needs(w *Waiter[S], n int64) {
+func (q *Lines) needs(w *Waiter, n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.demand.need = n
 }
 
 // lookBegins records that a poll begins, which answers all news so far.
-func (q *Lines[S]) lookBegins(w *Waiter[S]) {
+func (q *Lines) lookBegins(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.demand.newsAtLook = w.line.news
 }
 
 // refused records that a poll was refused.
-func (q *Lines[S]) refused(w *Waiter[S]) {
+func (q *Lines) refused(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.demand.looking = false
@@ -71,7 +71,7 @@ func (q *Lines[S]) refused(w *Waiter[S]) {
 
 // serveLocked is called when the head leaves with something other than a hold. Others have that too, or poll for it, as
 // many as permits are free for. leave pokes the new head in any case, so no wake-up is lost with a waiter that leaves.
-func (q *Lines[S]) serveLocked(l *line[S], got *Left[S]) (ends []func()) {
+func (q *Lines) serveLocked(l *line, got *Left) (ends []func()) {
 	for w := l.head(); w != nil && w.number <= got.UpTo; w = l.head() {
 		w.pending.served = true
 		ends = append(ends, q.takeOutLocked(w, true)...)
@@ -81,7 +81,7 @@ func (q *Lines[S]) serveLocked(l *line[S], got *Left[S]) (ends []func()) {
 	// waiter that needs more than are left must not be overtaken.
 	free := got.Free - (l.taken - got.Taken)
 	for e := l.waiters.Front(); e != nil; e = e.Next() {
-		w := e.Value.(*Waiter[S])
+		w := e.Value.(*Waiter)
 		if free -= max(w.demand.need, 1); free < 0 {
 			break
 		}
@@ -92,14 +92,14 @@ func (q *Lines[S]) serveLocked(l *line[S], got *Left[S]) (ends []func()) {
 }
 
 // SoFar returns the number of the latest waiter in the line of w, and how many permits were taken there.
-func (q *Lines[S]) SoFar(w *Waiter[S]) (joined, taken int64) {
+func (q *Lines) SoFar(w *Waiter) (joined, taken int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.line.joined, w.line.taken
 }
 
 // permitsFreed is called with a message that n permits are free: see crowd.
-func (q *Lines[S]) permitsFreed(l *line[S], n int64) {
+func (q *Lines) permitsFreed(l *line, n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l.head() == nil || n < 1 { // 0: the semaphore was deleted
@@ -126,7 +126,7 @@ func (q *Lines[S]) permitsFreed(l *line[S], n int64) {
 }
 
 // permitsTaken is called with a message that permits were taken, and how many are left.
-func (q *Lines[S]) permitsTaken(l *line[S], left int64) {
+func (q *Lines) permitsTaken(l *line, left int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if head := l.head(); head == nil || left < max(head.demand.need, 1) {
@@ -136,7 +136,7 @@ func (q *Lines[S]) permitsTaken(l *line[S], left int64) {
 
 // CrowdAt reports whether other clients may wait for the permits of a line. A call that takes permits then publishes
 // how many are left.
-func (q *Lines[S]) CrowdAt(key Key) bool {
+func (q *Lines) CrowdAt(key Key) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byKey[key]
@@ -144,7 +144,7 @@ func (q *Lines[S]) CrowdAt(key Key) bool {
 }
 
 // answersMessage is called by the head of a line before a poll. It reports whether a message has caused the poll.
-func (q *Lines[S]) answersMessage(w *Waiter[S]) (woken bool) {
+func (q *Lines) answersMessage(w *Waiter) (woken bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.line.crowd.beginLook()
@@ -152,7 +152,7 @@ func (q *Lines[S]) answersMessage(w *Waiter[S]) (woken bool) {
 
 // lookEnds records the result of a poll of the head of a line. It reports whether the line should subscribe now to
 // messages about permits that are left.
-func (q *Lines[S]) lookEnds(w *Waiter[S], woken, vain bool, took time.Duration) (listen bool) {
+func (q *Lines) lookEnds(w *Waiter, woken, vain bool, took time.Duration) (listen bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := w.line

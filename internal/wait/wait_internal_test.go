@@ -17,7 +17,7 @@ import (
 
 // lineTest is the lines of a client, whose subscriptions are counted.
 type lineTest struct {
-	*Lines[string]
+	*Lines
 	open   int
 	notify func() // of the latest subscription
 }
@@ -25,10 +25,10 @@ type lineTest struct {
 func keyOf(name string) Key { return Key{Lock: protocol.LockID{Name: name}} }
 
 // newLines returns the lines of a client that has no server.
-func newLines() *Lines[string] {
+func newLines() *Lines {
 	env := &seam.Env{Clock: seam.SystemClock{}}
 	timeline := clock.NewTimeline(env.Clock)
-	return New(Config[string]{
+	return New(Config{
 		Env: env, Timeline: &timeline, Running: &wire.Tally{}, Closing: make(chan struct{}), Closed: errors.New("closed"),
 		LongestPoll: seam.FarAway, LongestOutage: time.Minute, Keep: keep, MostKept: mostKept,
 		Transient: func(error) bool { return false },
@@ -44,7 +44,7 @@ const (
 func newTest() *lineTest { return &lineTest{Lines: newLines()} }
 
 // enter joins a line as its head and subscribes it.
-func (q *lineTest) enter(key Key, news int64) *Waiter[string] {
+func (q *lineTest) enter(key Key, news int64) *Waiter {
 	w, _ := q.join(key, time.Now(), news)
 	q.subscribe(w, func(notify func()) func() {
 		q.open++
@@ -54,7 +54,7 @@ func (q *lineTest) enter(key Key, news int64) *Waiter[string] {
 	return w
 }
 
-func poked(w *Waiter[string]) bool {
+func poked(w *Waiter) bool {
 	select {
 	case <-w.wake:
 		return true
@@ -63,7 +63,7 @@ func poked(w *Waiter[string]) bool {
 	}
 }
 
-var gotIt = &Left[string]{Hold: &permitsLeft{}}
+var gotIt = &Left{Hold: &permitsLeft{}}
 
 // A waiter becomes the head, and too few permits are free for it. There is news before it has
 // woken up to that, so both are one poke.
@@ -75,7 +75,7 @@ func TestNewsWakesAHeadThatFindsTooFewPermits(t *testing.T) {
 		second, _ := q.join(key, time.Now(), 0)
 		q.needs(second, 2)
 		q.lookBegins(first)
-		q.leave(first, &Left[string]{Beside: true, Permits: 1})
+		q.leave(first, &Left{Beside: true, Permits: 1})
 		if news {
 			q.notify()
 		}
@@ -89,7 +89,7 @@ func TestNewsWakesAHeadThatFindsTooFewPermits(t *testing.T) {
 
 // Behind a hold that lasts the next head need not look.
 func TestHeadDoesNotLookBehindAHoldThatLasts(t *testing.T) {
-	for name, left := range map[string]*Left[string]{"a hold": gotIt, "nothing": nil} {
+	for name, left := range map[string]*Left{"a hold": gotIt, "nothing": nil} {
 		q := newTest()
 		key := keyOf("a")
 		first := q.enter(key, 0)
@@ -115,7 +115,7 @@ func TestPermitsCountedBeforeTheNewsHoldUpNobody(t *testing.T) {
 		if news {
 			q.notify()
 		}
-		q.leave(first, &Left[string]{Beside: true, Permits: 1})
+		q.leave(first, &Left{Beside: true, Permits: 1})
 		if n := q.takeUpdate(second); !poked(second) || (n.previous == nil) != news {
 			t.Errorf("with news: %v, it reads %+v", news, n)
 		}
@@ -254,7 +254,7 @@ func TestHeadYieldsToOtherClientsThatListen(t *testing.T) {
 
 // pool is what waiters of a test ask for: some units, as a semaphore has.
 type pool struct {
-	*Lines[string]
+	*Lines
 	mu     sync.Mutex
 	free   int64
 	looks  int
@@ -264,7 +264,7 @@ type pool struct {
 
 // poolCall is a call for some of them.
 type poolCall struct {
-	Call[string]
+	Call
 	*pool
 	forAll bool // what the head finds is true for all who waited before it looked
 }
@@ -273,7 +273,7 @@ var poolLine = keyOf("pool")
 
 func (c *poolCall) Line() Key { return poolLine }
 
-func (c *poolCall) Look(context.Context) (left *Left[string], rest time.Duration, err error) {
+func (c *poolCall) Look(context.Context) (left *Left, rest time.Duration, err error) {
 	var joined, taken int64
 	if c.Place != nil {
 		joined, taken = c.SoFar(c.Place)
@@ -293,21 +293,21 @@ func (c *poolCall) Look(context.Context) (left *Left[string], rest time.Duration
 	case free < c.Need:
 		return nil, -1, nil
 	case c.Place == nil:
-		return &Left[string]{}, 0, nil
+		return &Left{}, 0, nil
 	case c.forAll:
-		return &Left[string]{UpTo: joined}, 0, nil
+		return &Left{UpTo: joined}, 0, nil
 	}
-	return &Left[string]{Free: free - c.Need, Taken: taken}, 0, nil
+	return &Left{Free: free - c.Need, Taken: taken}, 0, nil
 }
 
-func (c *poolCall) Listen(w *Waiter[string]) {
+func (c *poolCall) Listen(w *Waiter) {
 	c.Hear(w, func(notify func()) (end func()) { notify(); return func() {} })
 }
 
-func (c *poolCall) Withdraw()          {}
-func (c *poolCall) Contends()          {}
-func (c *poolCall) OnSnapshot(*string) {}
-func (c *poolCall) Pause(*Waiter[string], int, time.Duration, error) time.Duration {
+func (c *poolCall) Withdraw() {}
+func (c *poolCall) Contends() {}
+func (c *poolCall) OnSeen()   {}
+func (c *poolCall) Pause(*Waiter, int, time.Duration, error) time.Duration {
 	return seam.FarAway
 }
 
@@ -316,7 +316,7 @@ func newPool() *pool { return &pool{Lines: newLines()} }
 func (p *pool) ask(ctx context.Context, need int64, forAll bool) chan error {
 	p.serial++
 	c := &poolCall{pool: p, forAll: forAll}
-	c.Call = Call[string]{Lines: p.Lines, Asks: c, Who: p.serial, Need: need, Longest: time.Minute}
+	c.Call = Call{Lines: p.Lines, Asks: c, Seen: &Seen{}, Who: p.serial, Need: need, Longest: time.Minute}
 	done := make(chan error, 1)
 	go func() {
 		c.Sleeper.Begin(p.cfg.Env)
@@ -465,7 +465,7 @@ func TestOneLookServesAllWhoWaitedBeforeIt(t *testing.T) {
 func TestEachWaiterInAQueueLooksWhenItIsSubscribed(t *testing.T) {
 	q := newTest()
 	defer q.Close()
-	join := func(id string) (w *Waiter[string], notify func()) {
+	join := func(id string) (w *Waiter, notify func()) {
 		key := keyOf("a")
 		key.ID = id
 		w = q.enter(key, 0)
@@ -495,7 +495,7 @@ func TestEachWaiterInAQueueLooksWhenItIsSubscribed(t *testing.T) {
 
 // aboutToListen returns the head of a line, which is about to subscribe to grants, and has been given
 // a hold of its client just then.
-func aboutToListen(t *testing.T, q *Lines[string], key Key) *Waiter[string] {
+func aboutToListen(t *testing.T, q *Lines, key Key) *Waiter {
 	t.Helper()
 	w, _ := q.join(key, time.Now(), 0)
 	w.line.unsub = func() {}
@@ -503,7 +503,7 @@ func aboutToListen(t *testing.T, q *Lines[string], key Key) *Waiter[string] {
 	if !q.Sleeps(w, true, StandBy{}) {
 		t.Fatal("does not listen")
 	}
-	if !q.Give(key, "a hold", "") {
+	if !q.Give(key, "a hold", Seen{}) {
 		t.Fatal("not given")
 	}
 	return w
