@@ -259,10 +259,6 @@ var leavesNothing = &wait.Left{}
 
 // Look implements wait.Asker.
 func (q *inquiry) Look(ctx context.Context) (left *wait.Left, rest time.Duration, err error) {
-	var joined, taken int64
-	if q.Place != nil {
-		joined, taken = q.Lines.SoFar(q.Place)
-	}
 	q.tries++
 	q.publishesLeft = q.Crowded != nil && q.Lines.CrowdAt(q.Line())
 	q.snapshot.Pending = q.c.env.Clock.Now()
@@ -281,9 +277,10 @@ func (q *inquiry) Look(ctx context.Context) (left *wait.Left, rest time.Duration
 	case q.Place == nil:
 		return leavesNothing, 0, nil
 	case q.forAll:
-		return &wait.Left{UpTo: joined}, 0, nil
+		return &wait.Left{ForAll: true}, 0, nil
 	}
-	return &wait.Left{Free: f.left, Taken: taken}, 0, nil
+	// Permits come back without a lease that ends: see Semaphore.
+	return &wait.Left{More: f.left, Until: q.c.now().Add(seam.FarAway)}, 0, nil
 }
 
 // Withdraw implements wait.Asker.

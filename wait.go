@@ -35,22 +35,25 @@ func (a *attempt) Look(ctx context.Context) (left *wait.Left, rest time.Duration
 }
 
 // leavesWith notes the lease that the attempt has got, and returns how it leaves its line; nil: it has no lease.
-func (a *attempt) leavesWith(lease *Lease) *wait.Left {
+func (a *attempt) leavesWith(lease *Lease) (left *wait.Left) {
 	a.lease = lease
 	if lease == nil {
 		return nil
 	}
 	h := lease.hold
-	if protocol.Takes(a.core.proto) > 0 {
-		return &wait.Left{
-			Beside: true, Permits: a.last.permits, Until: a.last.until, Round: a.last.refused,
-			Seen: seenOwn(h.id(), h.core.c.timeline.Time(a.last.until)),
-		}
+	left = &wait.Left{Round: a.last.refused}
+	until := a.c.env.Clock.Now().Add(h.RestOfLease())
+	switch {
+	case protocol.Takes(a.core.proto) > 0:
+		left.More, left.Until = a.last.permits, a.last.until
+		until = a.c.timeline.Time(left.Until)
+	case a.core.side == protocol.Shared:
+		left.More = wait.Unlimited
+	default:
+		left.Hold, left.HandsOver = h, h.handsOver()
 	}
-	return &wait.Left{
-		Hold: h, Shared: h.core.side == protocol.Shared, HandsOver: h.handsOver(), Round: a.last.refused,
-		Seen: seenOwn(h.id(), h.core.c.env.Clock.Now().Add(h.RestOfLease())),
-	}
+	left.Seen = seenOwn(h.id(), until)
+	return left
 }
 
 // Sleeps implements wait.Taker.

@@ -104,10 +104,7 @@ func (t *Call) now() time.Time { return t.Lines.cfg.Env.Clock.Now() }
 
 func (t *Call) inLine(ctx context.Context, since time.Time, rest time.Duration, news int64) (err error) {
 	lines := t.Lines
-	w, head := lines.join(t.Asks.Line(), since, news)
-	if t.Need > 0 {
-		lines.needs(w, t.Need)
-	}
+	w, head := lines.join(t.Asks.Line(), max(t.Need, 1), since, news)
 	t.Place = nil
 	if head {
 		t.leads(w)
@@ -187,7 +184,7 @@ func (t *Call) waitBehind(ctx context.Context, w *Waiter) (got *Left, rest time.
 			return got, 0, err
 		}
 		n := lines.takeUpdate(w)
-		if n.admitted && by != nil {
+		if n.round != protocol.NoRound && by != nil {
 			by.WaitsSince(n.round)
 		}
 		switch {
@@ -203,7 +200,7 @@ func (t *Call) waitBehind(ctx context.Context, w *Waiter) (got *Left, rest time.
 			}
 			return nil, rest, nil
 		case n.admitted:
-			lines.lookBegins(w)
+			lines.pollBegins(w)
 			got, _, err := t.Asks.Look(ctx)
 			if got != nil || err != nil && !lines.cfg.Transient(err) {
 				return got, 0, err
@@ -258,7 +255,7 @@ func (t *Call) waitAsHead(ctx context.Context, w *Waiter, rest time.Duration) (g
 func (t *Call) lookAsHead(ctx context.Context, w *Waiter) (got *Left, rest time.Duration, over bool, err error) {
 	lines := t.Lines
 	w.drainWake()
-	lines.lookBegins(w)
+	lines.pollBegins(w)
 	began, woken := t.now(), lines.answersMessage(w)
 	got, rest, err = t.Asks.Look(ctx)
 	if err == nil && lines.lookEnds(w, woken, got == nil, t.now().Sub(began)) {

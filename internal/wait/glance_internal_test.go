@@ -18,7 +18,7 @@ func TestGlanceIsForHeadsThatLeaveItToThat(t *testing.T) {
 	lock := &protocol.HashLock{}
 	var all []*Waiter
 	for i := range n {
-		w, head := q.join(keyOf(fmt.Sprint("lock", (i*7919)%n)), time.Now(), 0)
+		w, head := q.join(keyOf(fmt.Sprint("lock", (i*7919)%n)), 1, time.Now(), 0)
 		if !head || !q.Relieve(w, lock, -1) || !q.Relieve(w, lock, -1) {
 			t.Fatal("it is not relieved")
 		}

@@ -23,6 +23,7 @@ package wait
 
 import (
 	"container/list"
+	"math"
 	"sync"
 	"time"
 
@@ -121,7 +122,7 @@ type line struct {
 	// release. No two lines ever have the same.
 	news   int64
 	joined int64 // how many waiters have ever joined it
-	taken  int64 // how many permits of a Semaphore its waiters have taken
+	taken  int64 // how much its waiters have taken, by their needs
 
 	place          *list.Element // place among the kept lines; nil if it has waiters
 	since          time.Time     // when the last waiter left, if it is kept
@@ -145,21 +146,21 @@ type Waiter struct {
 	// wake (capacity 1) is poked when the waiter becomes the head, is admitted or should leave, and
 	// whenever it should poll as the head. Pokes may be spurious, and several may become one; see
 	// update.
-	wake    chan struct{}
-	number  int64  // serial number in the line
-	pending update // read by the waiter when it wakes
-	demand  demand
-	takes   bool    // it sleeps, and a hold may be handed over to it; it leaves its line then
-	given   any     // hold that it was given while it slept, by Give or as a *Grant
-	standBy StandBy // see handover.go
-	glance  watched
+	wake     chan struct{}
+	number   int64  // serial number in the line
+	pending  update // read by the waiter when it wakes
+	need     int64  // how much it takes of what several can have: so many permits, or 1
+	takes    bool   // it sleeps, and a hold may be handed over to it; it leaves its line then
+	given    any    // hold that it was given while it slept, by Give or as a *Grant
+	admitted bool   // it polls, or is about to, although it is not the head
+	poll     poll
+	standBy  StandBy // see handover.go
+	glance   watched
 }
 
-// demand is how many permits a waiter needs, where several can enter.
-type demand struct {
-	need       int64
-	looking    bool  // enough permits were free for it: it polls, or is about to
-	newsAtLook int64 // line.news when its last poll began
+// poll is what a waiter's line was like when its last poll began.
+type poll struct {
+	news, joined, taken int64 // as in line
 }
 
 // update is read by a waiter that was poked.
@@ -171,11 +172,11 @@ type update struct {
 	// previous head left without the lock. A wake-up may have come for that head, so the new head polls
 	// immediately.
 	previous predecessor
-	admitted bool  // it may enter together with the head, and polls too; once
+	admitted bool  // it may enter together with the head, and polls too
 	round    int64 // it counts as having waited since then; see protocol.Acquire.Round
 }
 
-// join puts a waiter at the end of the line, and reports whether it is the head. news is
+// join puts a waiter with a need at the end of the line, and reports whether it is the head. news is
 // what Latest returned before the waiter polled and found the lock busy; 0 if it has not
 // polled.
 //
@@ -184,7 +185,7 @@ type update struct {
 // message, or, if the subscription was not confirmed yet or was interrupted, by the confirmation that follows. So without
 // news since the poll there is no reason to poll again. News that came before the waiter joined has poked no waiter, so
 // join pokes this one.
-func (q *Lines) join(key Key, now time.Time, news int64) (w *Waiter, head bool) {
+func (q *Lines) join(key Key, need int64, now time.Time, news int64) (w *Waiter, head bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byKey[key]
@@ -196,7 +197,7 @@ func (q *Lines) join(key Key, now time.Time, news int64) (w *Waiter, head bool) 
 		l.place = nil
 	}
 	l.joined++
-	w = &Waiter{line: l, wake: make(chan struct{}, 1), since: now, number: l.joined}
+	w = &Waiter{line: l, wake: make(chan struct{}, 1), since: now, number: l.joined, need: need}
 	w.pending.round = protocol.NoRound
 	w.place = l.waiters.PushBack(w)
 	head = l.waiters.Len() == 1
@@ -241,22 +242,17 @@ type predecessor interface {
 
 // Left is how a waiter leaves its line, with a hold or with something else that it waited for.
 type Left struct {
-	Hold      predecessor // the hold, or nil
-	Shared    bool        // others can enter too
-	HandsOver bool        // the hold may be handed over to the waiters behind
-	Seen      Seen        // for the waiters behind
-	Round     int64       // if Shared, the round in which Redis refused it
-
-	// A PermitSemaphore has granted it permits (Beside). Others may enter too.
-	Beside  bool
-	Permits int64         // how many permits are still free
-	Until   clock.Instant // when the first lease of other holders expires
-
-	// It waited for something other than a hold, such as permits of a Semaphore.
-	Free  int64 // how many permits were free for the waiters behind, when ...
-	Taken int64 // ... its line had taken so many
-	UpTo  int64 // waiters with a number up to this one are served too
+	Hold      predecessor   // an exclusive hold, or nil
+	HandsOver bool          // the hold may be handed over to the waiters behind
+	More      int64         // how much is left for the waiters behind: the rest of the permits, or Unlimited
+	Until     clock.Instant // if they need more than that: nothing is given back before then, but for a message
+	ForAll    bool          // who joined the line before the request has it too
+	Seen      Seen          // for the waiters behind
+	Round     int64         // the round in which Redis refused it, or NoRound
 }
+
+// Unlimited is Left.More of what any number of waiters can have.
+const Unlimited = math.MaxInt64
 
 // leave removes a waiter from the line. got is nil if it leaves without success. The waiters behind a reader count as
 // refused in the round in which Redis refused that reader. A round that the reader has from waiters before it is not
@@ -275,34 +271,20 @@ func (q *Lines) leave(w *Waiter, got *Left) {
 		line.seen = got.Seen
 	}
 	ends := q.takeOutLocked(w, got != nil)
-	if got != nil && got.Hold == nil && !got.Beside {
-		if wasHead {
-			ends = append(ends, q.serveLocked(line, got)...)
-		}
-		line.taken += w.demand.need
+	if got != nil && got.ForAll && wasHead {
+		ends = append(ends, q.serveLocked(line, w.poll.joined)...)
 	}
-	switch front := line.waiters.Front(); {
-	case front == nil || !wasHead:
-	case got != nil && got.Beside:
-		q.admitLocked(line, w, got)
-	case got != nil && got.Shared:
-		// All readers can enter too: they need not wait for each other.
-		for e := front; e != nil; e = e.Next() {
-			next := e.Value.(*Waiter)
-			next.pending.admitted = true
-			if next.pending.round == protocol.NoRound {
-				next.pending.round = got.Round
-			}
-			next.poke()
-		}
-	case got != nil && got.HandsOver:
+	switch head := line.head(); {
+	case head == nil || !wasHead:
+	case got == nil:
+		head.poke()
+	case got.HandsOver:
 		q.suppressWakeLocked(line)
 	default:
-		next := front.Value.(*Waiter)
-		if got != nil {
-			next.pending.previous = got.Hold
-		}
-		next.poke()
+		q.admitLocked(line, w, got)
+	}
+	if got != nil {
+		line.taken += w.need
 	}
 	q.mu.Unlock()
 	endAll(ends)
@@ -430,7 +412,7 @@ func (q *Lines) newsLocked(l *line) {
 	q.serial++
 	l.news = q.serial
 	if head := l.head(); head != nil && !l.suppressed {
-		if _, is := head.pending.previous.(*permitsLeft); is {
+		if _, is := head.pending.previous.(*nothingBefore); is {
 			head.pending.previous = nil // the waiter may read both updates after one poke
 		}
 		head.poke()
@@ -494,7 +476,7 @@ func (q *Lines) takeUpdate(w *Waiter) update {
 	defer q.mu.Unlock()
 	n := w.pending
 	n.head = w.line.waiters.Front() == w.place
-	w.pending.admitted = false
+	n.admitted = w.admitted
 	return n
 }
 
@@ -544,5 +526,5 @@ func (q *Lines) Head(key Key) (sleeps, given bool) {
 	w := l.head()
 	_, given = w.given.(*Grant)
 	// A head that has been poked does not sleep, though it may still say that it takes a hold.
-	return w.takes && !l.suppressed && len(w.wake) == 0 && w.demand.newsAtLook == l.news, given
+	return w.takes && !l.suppressed && len(w.wake) == 0 && w.poll.news == l.news, given
 }

@@ -4,98 +4,86 @@ import (
 	"time"
 
 	"github.com/go-rlock/rlock/internal/clock"
+	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// permitsLeft means that the previous head has left too few permits of a semaphore for the next one. If it leaves more,
-// as many waiters behind it poll immediately as there are permits for.
+// admitLocked wakes the waiters behind w, which leaves with got: the new head, and as many of the others as can enter
+// too. These poll although they are not the head.
 //
-// Why no waiter sleeps while enough permits are free for it: the next in line becomes the head. It polls if enough are
-// left, or if there was news, such as a release, after the poll of the previous head. Otherwise it sleeps until there is
-// news. News clears permitsLeft if the new head has not read it yet.
-type permitsLeft struct {
-	timeline *clock.Timeline
-	until    clock.Instant // when the first lease of other holders expires
-}
-
-// Alive implements predecessor.
-func (r *permitsLeft) Alive() bool { return r.timeline.Now().Before(r.until) }
-
-// RestOfLease implements predecessor.
-func (r *permitsLeft) RestOfLease() time.Duration { return max(r.until.Sub(r.timeline.Now()), 1) }
-
-// admitLocked wakes the waiters for which enough permits are free. It subtracts the permits of waiters that poll already,
-// because Redis may not have granted these yet. w is the head that leaves.
-func (q *Lines) admitLocked(line *line, w *Waiter, got *Left) {
-	left := got.Permits
-	first := line.head()
-	if first == nil {
-		return
+// Why no waiter sleeps while there is enough for it: the next in line becomes the head. It polls if enough is left for
+// it, or if there was news, such as a release, after the poll of the previous head began. Otherwise it sleeps until there
+// is news, or until the first lease of others ends. News clears nothingBefore if the new head has not read it yet. Behind
+// an exclusive hold, news is of the releases before that hold, and the next message comes when it ends.
+//
+// Waiters that poll already may have been granted a part of what the poll of w found free, or may be granted it yet. So
+// their needs are subtracted too; the needs of those that have left are in line.taken. Whatever that makes too small is
+// made up for when the new head leaves.
+func (q *Lines) admitLocked(l *line, w *Waiter, got *Left) {
+	more := got.More
+	if more < Unlimited {
+		more -= l.taken - w.poll.taken
 	}
-	if left < first.demand.need && w.demand.newsAtLook == line.news {
-		first.pending.previous = &permitsLeft{q.cfg.Timeline, got.Until}
+	head := l.head()
+	switch {
+	case got.Hold != nil:
+		head.pending.previous = got.Hold
+	case got.Until != 0 && got.More < head.need && w.poll.news == l.news:
+		head.pending.previous = &nothingBefore{q.cfg.Timeline, got.Until}
 	}
-	first.poke()
-	for e := line.waiters.Front(); e != nil; e = e.Next() {
+	head.poke()
+	for e := l.waiters.Front(); e != nil; e = e.Next() {
 		next := e.Value.(*Waiter)
-		if left -= next.demand.need; left < 0 {
+		// A waiter that needs more than is left must not be overtaken.
+		if more -= next.need; more < 0 {
 			return
 		}
-		if next != first && !next.demand.looking {
-			next.pending.admitted, next.demand.looking = true, true
+		if next.pending.round == protocol.NoRound {
+			next.pending.round = got.Round
+		}
+		if next != head && !next.admitted {
+			next.admitted = true
 			next.poke()
 		}
 	}
 }
 
-// needs records how many permits a waiter needs.
-func (q *Lines) needs(w *Waiter, n int64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	w.demand.need = n
+// nothingBefore means that the previous head has left too little for the next one, and that nothing is given back until
+// then without a message.
+type nothingBefore struct {
+	timeline *clock.Timeline
+	until    clock.Instant
 }
 
-// lookBegins records that a poll begins, which answers all news so far.
-func (q *Lines) lookBegins(w *Waiter) {
+// Alive implements predecessor.
+func (r *nothingBefore) Alive() bool { return r.timeline.Now().Before(r.until) }
+
+// RestOfLease implements predecessor.
+func (r *nothingBefore) RestOfLease() time.Duration { return max(r.until.Sub(r.timeline.Now()), 1) }
+
+// pollBegins records that a poll begins, which answers all news so far.
+func (q *Lines) pollBegins(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.demand.newsAtLook = w.line.news
+	w.poll = poll{w.line.news, w.line.joined, w.line.taken}
 }
 
-// refused records that a poll was refused.
+// refused records that the poll of an admitted waiter was refused.
 func (q *Lines) refused(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.demand.looking = false
+	w.admitted = false
 }
 
-// serveLocked is called when the head leaves with something other than a hold. Others have that too, or poll for it, as
-// many as permits are free for. leave pokes the new head in any case, so no wake-up is lost with a waiter that leaves.
-func (q *Lines) serveLocked(l *line, got *Left) (ends []func()) {
-	for w := l.head(); w != nil && w.number <= got.UpTo; w = l.head() {
+// serveLocked removes the waiters with a number up to last from the line: they have what they wait for. leave pokes the
+// new head in any case, so no wake-up is lost with them.
+func (q *Lines) serveLocked(l *line, last int64) (ends []func()) {
+	for w := l.head(); w != nil && w.number <= last; w = l.head() {
 		w.pending.served = true
 		ends = append(ends, q.takeOutLocked(w, true)...)
 		w.poke()
 	}
-	// Permits that others have taken since the poll may be among the permits that it found free: a
-	// waiter that needs more than are left must not be overtaken.
-	free := got.Free - (l.taken - got.Taken)
-	for e := l.waiters.Front(); e != nil; e = e.Next() {
-		w := e.Value.(*Waiter)
-		if free -= max(w.demand.need, 1); free < 0 {
-			break
-		}
-		w.pending.admitted = true
-		w.poke()
-	}
 	return ends
-}
-
-// SoFar returns the number of the latest waiter in the line of w, and how many permits were taken there.
-func (q *Lines) SoFar(w *Waiter) (joined, taken int64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return w.line.joined, w.line.taken
 }
 
 // permitsFreed is called with a message that n permits are free: see crowd.
@@ -129,7 +117,7 @@ func (q *Lines) permitsFreed(l *line, n int64) {
 func (q *Lines) permitsTaken(l *line, left int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if head := l.head(); head == nil || left < max(head.demand.need, 1) {
+	if head := l.head(); head == nil || left < head.need {
 		l.crowd.stop()
 	}
 }

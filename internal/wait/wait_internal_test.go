@@ -45,7 +45,7 @@ func newTest() *lineTest { return &lineTest{Lines: newLines()} }
 
 // enter joins a line as its head and subscribes it.
 func (q *lineTest) enter(key Key, news int64) *Waiter {
-	w, _ := q.join(key, time.Now(), news)
+	w, _ := q.join(key, 1, time.Now(), news)
 	q.subscribe(w, func(notify func()) func() {
 		q.open++
 		q.notify = notify
@@ -63,7 +63,7 @@ func poked(w *Waiter) bool {
 	}
 }
 
-var gotIt = &Left{Hold: &permitsLeft{}}
+var gotIt = &Left{Hold: &nothingBefore{}}
 
 // A waiter becomes the head, and too few permits are free for it. There is news before it has
 // woken up to that, so both are one poke.
@@ -72,10 +72,9 @@ func TestNewsWakesAHeadThatFindsTooFewPermits(t *testing.T) {
 		q := newTest()
 		key := keyOf("a")
 		first := q.enter(key, 0)
-		second, _ := q.join(key, time.Now(), 0)
-		q.needs(second, 2)
-		q.lookBegins(first)
-		q.leave(first, &Left{Beside: true, Permits: 1})
+		second, _ := q.join(key, 2, time.Now(), 0)
+		q.pollBegins(first)
+		q.leave(first, &Left{More: 1, Until: q.cfg.Timeline.Now().Add(time.Minute)})
 		if news {
 			q.notify()
 		}
@@ -93,7 +92,7 @@ func TestHeadDoesNotLookBehindAHoldThatLasts(t *testing.T) {
 		q := newTest()
 		key := keyOf("a")
 		first := q.enter(key, 0)
-		second, _ := q.join(key, time.Now(), 0)
+		second, _ := q.join(key, 1, time.Now(), 0)
 		q.leave(first, left)
 		if n := q.takeUpdate(second); !poked(second) || !n.head || (n.previous == nil) != (left == nil) {
 			t.Errorf("it leaves with %s: %+v", name, n)
@@ -109,13 +108,12 @@ func TestPermitsCountedBeforeTheNewsHoldUpNobody(t *testing.T) {
 		q := newTest()
 		key := keyOf("a")
 		first := q.enter(key, 0)
-		second, _ := q.join(key, time.Now(), 0)
-		q.needs(second, 2)
-		q.lookBegins(first)
+		second, _ := q.join(key, 2, time.Now(), 0)
+		q.pollBegins(first)
 		if news {
 			q.notify()
 		}
-		q.leave(first, &Left{Beside: true, Permits: 1})
+		q.leave(first, &Left{More: 1, Until: q.cfg.Timeline.Now().Add(time.Minute)})
 		if n := q.takeUpdate(second); !poked(second) || (n.previous == nil) != news {
 			t.Errorf("with news: %v, it reads %+v", news, n)
 		}
@@ -274,10 +272,6 @@ var poolLine = keyOf("pool")
 func (c *poolCall) Line() Key { return poolLine }
 
 func (c *poolCall) Look(context.Context) (left *Left, rest time.Duration, err error) {
-	var joined, taken int64
-	if c.Place != nil {
-		joined, taken = c.SoFar(c.Place)
-	}
 	p := c.pool
 	p.mu.Lock()
 	p.looks++
@@ -295,9 +289,9 @@ func (c *poolCall) Look(context.Context) (left *Left, rest time.Duration, err er
 	case c.Place == nil:
 		return &Left{}, 0, nil
 	case c.forAll:
-		return &Left{UpTo: joined}, 0, nil
+		return &Left{ForAll: true}, 0, nil
 	}
-	return &Left{Free: free - c.Need, Taken: taken}, 0, nil
+	return &Left{More: free - c.Need}, 0, nil
 }
 
 func (c *poolCall) Listen(w *Waiter) {
@@ -497,7 +491,7 @@ func TestEachWaiterInAQueueLooksWhenItIsSubscribed(t *testing.T) {
 // a hold of its client just then.
 func aboutToListen(t *testing.T, q *Lines, key Key) *Waiter {
 	t.Helper()
-	w, _ := q.join(key, time.Now(), 0)
+	w, _ := q.join(key, 1, time.Now(), 0)
 	w.line.unsub = func() {}
 	w.line.served = true
 	if !q.Sleeps(w, true, StandBy{}) {
@@ -514,7 +508,7 @@ func TestNextWaiterSubscribesToGrants(t *testing.T) {
 	key := Key{Lock: protocol.LockID{Family: "lock", Name: "a"}}
 	ended := 0
 	w := aboutToListen(t, q, key)
-	next, _ := q.join(key, time.Now(), 0)
+	next, _ := q.join(key, 1, time.Now(), 0)
 	if !q.Sleeps(next, true, StandBy{}) {
 		t.Fatal("does not listen")
 	}
@@ -542,7 +536,7 @@ func TestSubscriptionToGrantsOfARemovedLineEnds(t *testing.T) {
 // cannot use that, it has to look, and not to be given the same again.
 func TestGrantBeforeTheWaiterSleeps(t *testing.T) {
 	q := newLines()
-	w, _ := q.join(Key{Lock: protocol.LockID{Family: "lock", Name: "a"}}, time.Now(), 0)
+	w, _ := q.join(Key{Lock: protocol.LockID{Family: "lock", Name: "a"}}, 1, time.Now(), 0)
 	q.Granted(w, &protocol.Grant{ID: "c:1", Token: 7, Look: 1}, 0, time.Hour)
 	for _, is := range []struct {
 		StandBy
