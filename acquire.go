@@ -23,13 +23,10 @@ type attempt struct {
 	lease      *Lease // acquired while it waited in line
 	outer      *hold  // the caller's hold of the other side, which lets it in here
 	reentry    bool
-	lateCopies bool // a copy of the acquire may still arrive
+	lateCopies bool      // a copy of the acquire may still arrive
+	came       time.Time // when the call began
 
 	// Of some types.
-	start struct { // how it begins
-		listens bool      // without a first request: its client is subscribed already
-		came    time.Time // when the call began
-	}
 	inRow          int          // how many releases in a row have granted the lock, with its own grant
 	asStandBy      wait.StandBy // how it stands by since its last request
 	listensForMore bool         // it is subscribed to permits that are added
@@ -46,15 +43,22 @@ type waiting struct {
 	wait.Call
 	snapshot snapshot // of which Call.Seen is a part
 	c        *Client
-	owned    *owned    // by the owner in the caller's context; nil: there is none
-	observed *observed // for the Observer; nil: there is none
+	crowded  protocol.Crowded // of a semaphore whose clients do not queue, or nil
+	owned    *owned           // by the owner in the caller's context; nil: there is none
+	observed *observed        // for the Observer; nil: there is none
 }
 
-// Contends implements wait.Asker.
-func (w *waiting) Contends() { w.observed.contends() }
+// beginPoll is called before a poll. It returns what to call with the result, or nil.
+func (w *waiting) beginPoll(key wait.Key) (done func(got bool)) {
+	if w.crowded == nil || w.Place == nil {
+		return nil
+	}
+	return w.c.crowds.poll(key, w.Need)
+}
 
-// OnSeen implements wait.Asker.
-func (w *waiting) OnSeen() {
+// share passes on what the call has seen: to the waiters behind it, to other calls of its owner, and to the Observer.
+func (w *waiting) share() {
+	w.Share()
 	w.owned.setSeen(w.Seen)
 	w.observed.noteHolder(w.Seen)
 }
@@ -68,14 +72,14 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 	a := &attempt{core: l}
 	a.c, a.last.refused = c, protocol.NoRound
 	a.Seen, a.Lines, a.Asks, a.Need, a.Longest = &a.snapshot.Seen, c.lines, a, int64(protocol.Takes(l.proto)), MaxLease
-	a.Crowded, _ = l.proto.(protocol.Crowded)
+	a.crowded, _ = l.proto.(protocol.Crowded)
 	if err := l.begin(ctx, options(l, &a.opts, opts)); err != nil {
 		return nil, err
 	}
 	defer c.end()
 	a.Lease, a.Priority, a.Value, a.Round = a.opts.lease, l.opts.priority, a.opts.value, protocol.NoRound
 
-	a.start.came = c.env.Clock.Now()
+	a.came = c.env.Clock.Now()
 	ctx, a.observed = l.observe(ctx, protocol.Takes(l.proto))
 	lease, err = l.acquire(ctx, a, wait)
 	lease.granted(a.observed, AcquireEvent{Attempts: a.Tries, Reentry: a.reentry, Err: err})
@@ -181,8 +185,8 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	a.Yields = yields > 0 && c.now().Before(yields) // this client has had the lock just now
 	// If the client is subscribed already, the attempt joins its line before the first request: then it need not
 	// repeat the request for what happened before the subscription.
-	a.start.listens = a.outer == nil && protocol.Listening(l.proto, a.ID)
-	if waiting == 0 && !a.start.listens && !a.Yields {
+	a.Early = a.outer == nil && protocol.Listening(l.proto, a.ID)
+	if waiting == 0 && !a.Early && !a.Yields {
 		var lease *Lease
 		var err error
 		a.Leads = true // no other call of its client waits
@@ -199,10 +203,11 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		}
 	}
 	c.presence.Use()
-	if !a.start.listens { // otherwise its first request is still to come
+	if !a.Early { // otherwise its first request is still to come
 		a.observed.contends()
 	}
 	err := a.Await(ctx, rest, news)
+	a.share()
 	return a.lease, err
 }
 
@@ -240,7 +245,7 @@ func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Res
 	c, l := a.c, a.core
 	a.Tries++
 	a.noteLook()
-	a.Tells = a.Need > 0 && c.lines.CrowdAt(a.Line())
+	a.Tells = a.crowded != nil && c.crowds.tells(a.Line())
 	if r.Err = l.proto.Ready(ctx); r.Err == nil && a.opts.before != nil {
 		r.Err = a.opts.before(ctx)
 	}
@@ -366,7 +371,7 @@ func (a *attempt) interrupted(caller context.Context, err error) error {
 	a.snapshot.forCaller(a.core.c.id, int64(protocol.Takes(a.core.proto)), a.core.toEnterAgain)
 	limit, now := a.opts.limit(), a.core.c.env.Clock.Now()
 	waited := limit
-	if came := a.start.came; !came.IsZero() {
+	if came := a.came; !came.IsZero() {
 		waited = min(limit, now.Sub(came))
 	}
 	return interrupted(caller, err, ErrNotAcquired, limit, waited, &a.snapshot, now)

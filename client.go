@@ -43,6 +43,7 @@ type Client struct {
 	cleanups *timers.CleanUps
 	hub      *pubsub.Hub
 	lines    *wait.Lines
+	crowds   crowds
 	pages    protocol.Pages
 	pollers  *watch.Pollers[watchedState]
 	presence *presence.Introduction // nil: it is anonymous
@@ -109,7 +110,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.watchdog = newWatchdog(&c.env, c.timeline, c.wire, c.events, c.cfg.watchdogLease)
 	c.cleanups = timers.NewCleanUps(timers.CleanUpsConfig{Wire: c.wire, Timers: c.watchdog.Timers, Retried: c.events.cleanUpFailed, Patience: min(c.cfg.commandTimeout, time.Second)})
 	c.pollers = watch.New[watchedState](watch.Config{Env: &c.env, Wire: c.wire, Running: &c.running, Closing: c.closing, Seed: c.seed, Longest: c.cfg.longestPoll})
-	c.lines = newLines(c)
+	c.lines, c.crowds.seed = newLines(c), c.seed
 	introduces, self, name := !c.cfg.anonymous && !c.env.Anonymous, presence.This(c.cfg.label), ""
 	if introduces {
 		name = self.ConnectionName()

@@ -186,7 +186,7 @@ type inquiry struct {
 	sentinel error
 
 	tries         int
-	publishesLeft bool // it publishes how many permits it leaves: see Lines.CrowdAt
+	publishesLeft bool // it publishes how many permits it leaves: see crowds.tells
 }
 
 // seeker sends the requests of an inquiry. One goroutine calls it.
@@ -242,7 +242,9 @@ func (q *inquiry) ask(ctx context.Context) error {
 	q.observed.contends()
 	q.Sleeper.Begin(&c.env)
 	defer q.Sleeper.Stop()
-	return q.Await(ctx, rest, news)
+	err := q.Await(ctx, rest, news)
+	q.share()
+	return err
 }
 
 // Line is where the inquiry waits in its client.
@@ -260,17 +262,21 @@ var leavesNothing = &wait.Left{}
 // Look implements wait.Asker.
 func (q *inquiry) Look(ctx context.Context) (left *wait.Left, rest time.Duration, err error) {
 	q.tries++
-	q.publishesLeft = q.Crowded != nil && q.Lines.CrowdAt(q.Line())
+	q.publishesLeft = q.crowded != nil && q.c.crowds.tells(q.Line())
 	q.snapshot.Pending = q.c.env.Clock.Now()
-	q.Share()
+	q.share()
+	done := q.beginPoll(q.Line())
 	f := q.seeker.look(ctx)
+	if done != nil && f.err == nil {
+		done(f.done)
+	}
 	q.Oversized = q.Oversized || f.oversized
 	if f.err != nil || f.done {
 		q.snapshot.noteFailure(f.err, false, 0)
 	} else {
 		*q.Seen = f.seen
 	}
-	q.Share()
+	q.share()
 	switch {
 	case !f.done:
 		return nil, f.rest, f.err
@@ -286,8 +292,13 @@ func (q *inquiry) Look(ctx context.Context) (left *wait.Left, rest time.Duration
 // Withdraw implements wait.Asker.
 func (q *inquiry) Withdraw() { q.seeker.giveUp() }
 
-// Listen implements wait.Asker.
-func (q *inquiry) Listen(w *wait.Waiter) { q.Hear(w, q.seeker.listen) }
+// Subscribe implements wait.Asker.
+func (q *inquiry) Subscribe(notify func()) (end func()) {
+	if q.crowded != nil {
+		return q.c.crowds.subscribe(q.Line(), q.crowded, notify)
+	}
+	return q.seeker.listen(notify)
+}
 
 // Pause implements wait.Asker.
 func (q *inquiry) Pause(_ *wait.Waiter, n int, rest time.Duration, _ error) time.Duration {

@@ -128,7 +128,7 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 		return err
 	}
 	a := &taking{s: s}
-	a.Need, a.Crowded, a.sentinel = int64(n), s.proto, ErrNotAcquired
+	a.Need, a.crowded, a.sentinel = int64(n), s.proto, ErrNotAcquired
 	return a.find(caller, l, l.id(), a, wait, opts)
 }
 

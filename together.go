@@ -105,7 +105,7 @@ func (r *round) tell(attempts []*attempt) {
 func (r *round) all(ctx context.Context, attempts []*attempt, locks []*protocol.Lock, wait bool) (done bool, err error) {
 	first := attempts[0]
 	first.Asks = first
-	first.start.came = first.core.c.env.Clock.Now()
+	first.came = first.core.c.env.Clock.Now()
 	c := first.core.c
 	bounded, cancel := r.bound(ctx)
 	defer cancel()

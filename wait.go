@@ -30,7 +30,11 @@ func (a *attempt) Look(ctx context.Context) (left *wait.Left, rest time.Duration
 	if a.Place != nil && a.takesHandOver() && a.Lines.OthersBehind(a.Place) {
 		a.Reserve = a.core.opts.handOverBounds().passes
 	}
+	done := a.beginPoll(a.Line())
 	lease, rest, err := a.try(ctx)
+	if done != nil && err == nil {
+		done(lease != nil)
+	}
 	return a.leavesWith(lease), rest, err
 }
 
@@ -58,6 +62,10 @@ func (a *attempt) leavesWith(lease *Lease) (left *wait.Left) {
 
 // Sleeps implements wait.Taker.
 func (a *attempt) Sleeps(w *wait.Waiter, poked bool) {
+	a.observed.contends()
+	if a.Oversized {
+		a.listenForMore(w)
+	}
 	as := a.asStandBy
 	if !a.Placed || as.ID != a.ID { // it does not stand by any more
 		as = wait.StandBy{}
@@ -100,25 +108,12 @@ func (a *attempt) newID() {
 	a.Who = a.Number
 }
 
-// Begins implements wait.Taker. If the client is subscribed already, so is the line, before its first request.
-func (a *attempt) Begins(w *wait.Waiter) {
-	if a.start.listens {
-		a.Hear(w, a.hearLock)
+// Subscribe implements wait.Asker.
+func (a *attempt) Subscribe(notify func()) (end func()) {
+	if a.crowded != nil {
+		return a.c.crowds.subscribe(a.Line(), a.crowded, notify)
 	}
-}
-
-func (a *attempt) hearLock(notify func()) (end func()) { return a.core.proto.Listen(a.ID, notify) }
-
-// Listen implements wait.Asker.
-func (a *attempt) Listen(w *wait.Waiter) {
-	if a.start.listens {
-		a.start.listens = false
-		a.observed.contends()
-	}
-	a.Hear(w, a.hearLock)
-	if a.Oversized {
-		a.listenForMore(w)
-	}
+	return a.core.proto.Listen(a.ID, notify)
 }
 
 // Hesitates implements wait.Taker.
@@ -129,7 +124,7 @@ func (a *attempt) Hesitates(w *wait.Waiter) time.Duration {
 // noteLook records that a request is sent.
 func (a *attempt) noteLook() {
 	a.snapshot.Pending = a.core.c.env.Clock.Now()
-	a.Share()
+	a.share()
 }
 
 // noteAnswer records the outcome of a request. acked: replicas had to confirm it.
@@ -139,7 +134,7 @@ func (a *attempt) noteAnswer(r *protocol.Result[protocol.Entered], acked bool) {
 		within = a.core.c.cfg.ackTimeout
 	}
 	a.snapshot.noteAnswer(r, a.core.ofQuorum(), a.core.c.env.Clock.Now(), within)
-	a.Share()
+	a.share()
 }
 
 // mayStandBy reports whether the next request may let the attempt stand by, or end that: see internal/wait/handover.go.

@@ -20,11 +20,11 @@ import (
 type Call struct {
 	Lines   *Lines
 	Asks    Asker
-	Who     int64            // for jitter
-	Need    int64            // how many permits it needs; 0 if it waits for no permits
-	Crowded protocol.Crowded // publishes how many permits are free, where many clients wait and few can enter; or nil
-	Longest time.Duration    // the longest outage of Redis that it outlasts
-	Sleeper clock.Sleeper    // begun and stopped by the owner of the call
+	Who     int64         // for jitter
+	Need    int64         // how much it takes of what several waiters can have; 0 is 1
+	Longest time.Duration // the longest outage of Redis that it outlasts
+	Early   bool          // subscribing needs no command: it subscribes before its first poll
+	Sleeper clock.Sleeper // begun and stopped by the owner of the call
 
 	Seen      *Seen     // the latest poll, its own or the head's; set by the owner of the call
 	Place     *Waiter   // place of the head, which shares what it has seen; nil behind it
@@ -45,21 +45,17 @@ type Asker interface {
 	// Withdraw undoes what a poll may have done, or may yet do, before the call waits behind others. Otherwise these
 	// could wait for the grant of a lost reply.
 	Withdraw()
-	// Listen subscribes the line, so that messages wake its head: see Call.Hear.
-	Listen(w *Waiter)
+	// Subscribe has notify called when the subscription is confirmed, for each message, and when messages may have been
+	// missed, until end is called. It returns nil if it cannot subscribe yet.
+	Subscribe(notify func()) (end func())
 	// Pause returns how long the head sleeps at most after its n-th poll, which has returned rest and err.
 	Pause(w *Waiter, n int, rest time.Duration, err error) time.Duration
-	// Contends is called when the call has to wait for others, OnSeen when Call.Seen has changed.
-	Contends()
-	OnSeen()
 }
 
 // Taker is an Asker that can be given a hold while it sleeps, and lets others go first.
 type Taker interface {
 	// WaitsSince records the round in which Redis refused the waiters before it.
 	WaitsSince(round int64)
-	// Begins is called when the call has become the head, before its first poll.
-	Begins(w *Waiter)
 	// Sleeps is called before the call sleeps: see Lines.Sleeps. poked: pokes wake it.
 	Sleeps(w *Waiter, poked bool)
 	// Given is called with the hold of Lines.Give, or with a *Grant. why is the reason if the wait has ended
@@ -105,18 +101,16 @@ func (t *Call) now() time.Time { return t.Lines.cfg.Env.Clock.Now() }
 func (t *Call) inLine(ctx context.Context, since time.Time, rest time.Duration, news int64) (err error) {
 	lines := t.Lines
 	w, head := lines.join(t.Asks.Line(), max(t.Need, 1), since, news)
-	t.Place = nil
 	if head {
 		t.leads(w)
 	}
 	var got *Left
 	defer func() {
 		*t.Seen = lines.seenBy(w, *t.Seen)
-		t.Asks.OnSeen()
+		t.Place = nil
 		lines.leave(w, got)
 	}()
 	if !head {
-		t.Asks.Contends()
 		t.Asks.Withdraw()
 		if got, rest, err = t.waitBehind(ctx, w); got != nil || err != nil {
 			return err
@@ -135,12 +129,11 @@ func (t *Call) leads(w *Waiter) {
 	t.Share()
 }
 
-// Share shares what the call has seen with the waiters behind it, if it is the head, and with its Asker.
+// Share shares what the call has seen with the waiters behind it, if it is the head.
 func (t *Call) Share() {
 	if t.Place != nil {
 		t.Lines.setSeen(t.Place, *t.Seen)
 	}
-	t.Asks.OnSeen()
 }
 
 // leavesLine reports whether the call has to leave its line, and to wait in another.
@@ -216,9 +209,9 @@ func (t *Call) waitBehind(ctx context.Context, w *Waiter) (got *Left, rest time.
 
 // waitAsHead waits as the head of the line.
 func (t *Call) waitAsHead(ctx context.Context, w *Waiter, rest time.Duration) (got *Left, err error) {
-	by := t.taker()
-	if by != nil {
-		by.Begins(w)
+	lines, by := t.Lines, t.taker()
+	if t.Early {
+		lines.subscribe(w, t.Asks.Subscribe)
 	}
 	for look := 0; ; look++ {
 		if rest == 0 || look > 0 {
@@ -230,20 +223,20 @@ func (t *Call) waitAsHead(ctx context.Context, w *Waiter, rest time.Duration) (g
 				return got, err
 			}
 		}
-		t.Asks.Listen(w)
+		lines.subscribe(w, t.Asks.Subscribe)
 		pause := t.Asks.Pause(w, look, rest, err)
-		if err = t.Lines.failure(w); err != nil { // the poll may have consumed the poke of Lines.Fail
+		if err = lines.failure(w); err != nil { // the poll may have consumed the poke of Lines.Fail
 			return nil, err
 		}
 		if got, err = t.sleep(ctx, w, pause, w.wake); got != nil || err != nil {
 			return got, err
 		}
-		if err = t.Lines.failure(w); err != nil {
+		if err = lines.failure(w); err != nil {
 			return nil, err
 		}
 		if by != nil {
 			if most := by.Hesitates(w); most > 0 {
-				if got, err = t.sleep(ctx, w, seam.Jitter(t.Lines.cfg.Seed, t.Who, look, most), nil); got != nil || err != nil {
+				if got, err = t.sleep(ctx, w, seam.Jitter(lines.cfg.Seed, t.Who, look, most), nil); got != nil || err != nil {
 					return got, err
 				}
 			}
@@ -256,11 +249,8 @@ func (t *Call) lookAsHead(ctx context.Context, w *Waiter) (got *Left, rest time.
 	lines := t.Lines
 	w.drainWake()
 	lines.pollBegins(w)
-	began, woken := t.now(), lines.answersMessage(w)
+	began := t.now()
 	got, rest, err = t.Asks.Look(ctx)
-	if err == nil && lines.lookEnds(w, woken, got == nil, t.now().Sub(began)) {
-		lines.AddSubscription(w, t.Crowded.HearTaken(func(left int64) { lines.permitsTaken(w.line, left) }))
-	}
 	switch {
 	case got != nil:
 		return got, 0, true, nil
@@ -307,14 +297,4 @@ func (t *Call) yield(ctx context.Context, w *Waiter) (got *Left, err error) {
 		}
 	}
 	return got, err
-}
-
-// Hear subscribes the line of w. With Crowded set, each message also contains how many permits are free.
-func (t *Call) Hear(w *Waiter, listen func(notify func()) (end func())) {
-	if t.Crowded != nil {
-		listen = func(notify func()) (end func()) {
-			return t.Crowded.Hear(notify, func(n int64) { t.Lines.permitsFreed(w.line, n) })
-		}
-	}
-	t.Lines.subscribe(w, listen)
 }

@@ -157,7 +157,7 @@ type StandBy struct {
 	Sent clock.Instant // when that poll was sent
 }
 
-// AddSubscription gives the line of w a second subscription, to grants or permits, which the function end ends.
+// AddSubscription gives the line of w a second subscription, to another channel, which the function end ends.
 func (q *Lines) AddSubscription(w *Waiter, end func()) {
 	q.mu.Lock()
 	if l := w.line; end != nil && q.byKey[l.key] == l && l.unsub != nil && l.unsubExtra == nil {

@@ -17,7 +17,7 @@
 // # Files
 //
 // await.go: one call that waits. lines.go: the lines. handover.go: how a waiter is given a hold, by its client or by a
-// release of another client, and why that is safe. permits.go: how several waiters enter together. glance.go: how one
+// release of another client, and why that is safe. admit.go: how several waiters enter together. glance.go: how one
 // command polls the locks of many heads.
 package wait
 
@@ -106,7 +106,7 @@ type Note struct {
 type Key struct {
 	Lock protocol.LockID
 	Side protocol.Side
-	ID   string // future hold id, if each waiter has a separate line; number of permits, for Oversized waiters
+	ID   string // future hold id, if each waiter has a separate line; the need of Oversized waiters
 }
 
 // line has the waiters of one lock. It exists while it has a waiter or is kept.
@@ -114,7 +114,7 @@ type line struct {
 	key        Key
 	waiters    list.List      // of *Waiter; the first is the head, which polls
 	unsub      func()         // ends the subscription; nil if unsubscribed
-	unsubExtra func()         // ends the subscription to grants (handover.go), or to permits that are taken or added; or nil
+	unsubExtra func()         // ends the second subscription: see AddSubscription; nil without one
 	granted    protocol.Grant // the latest grant by a release: see handover.go
 	seen       Seen           // by the head's last poll; or the hold that the previous head got
 
@@ -135,7 +135,6 @@ type line struct {
 	suppressed bool
 	wakeTimer  *time.Timer
 	yields     clock.Instant // until when the head lets waiters of other clients go first
-	crowd      *crowd        // crowd that waits for permits; nil before the first message
 }
 
 // Waiter is a place in a line. Lines.mu guards all fields without another comment.
@@ -327,7 +326,6 @@ func (q *Lines) keepLocked(l *line) (ends []func()) {
 
 func (q *Lines) removeLocked(l *line, ends []func()) []func() {
 	delete(q.byKey, l.key)
-	l.crowd.stop()
 	if l.place != nil {
 		q.kept.Remove(l.place)
 		l.place = nil

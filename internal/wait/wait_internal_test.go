@@ -294,13 +294,9 @@ func (c *poolCall) Look(context.Context) (left *Left, rest time.Duration, err er
 	return &Left{More: free - c.Need}, 0, nil
 }
 
-func (c *poolCall) Listen(w *Waiter) {
-	c.Hear(w, func(notify func()) (end func()) { notify(); return func() {} })
-}
+func (c *poolCall) Subscribe(notify func()) (end func()) { notify(); return func() {} }
 
 func (c *poolCall) Withdraw() {}
-func (c *poolCall) Contends() {}
-func (c *poolCall) OnSeen()   {}
 func (c *poolCall) Pause(*Waiter, int, time.Duration, error) time.Duration {
 	return seam.FarAway
 }

@@ -1,0 +1,189 @@
+package rlock
+
+import (
+	"sync"
+	"time"
+
+	"github.com/go-rlock/rlock/internal/protocol"
+	"github.com/go-rlock/rlock/internal/seam"
+	"github.com/go-rlock/rlock/internal/wait"
+)
+
+// crowd decides when a client polls after a message that permits of a semaphore are free. All waiting clients get the
+// message, and few of them can enter. So each postpones its poll by a random time, which is the longer the more clients
+// seem to wait. It drops the poll if a message before that says that too few permits are left: a client that takes
+// permits from a crowd publishes how many are left. The number of waiting clients is an estimate. Each client doubles it
+// after a poll that was refused, and halves it after a postponed poll that was not. A poll that was neither postponed nor
+// refused does not change the estimate: otherwise clients that have just got permits would go first again.
+//
+// A postponed poll is sent unless a later message says that too few permits are left. In any case, the head of a line
+// polls at the longest poll.
+//
+// crowds.mu guards the fields.
+type crowd struct {
+	proto  protocol.Crowded
+	notify func() // has the head of the line poll
+	end    func() // ends the subscription to permits that are taken; nil without one
+
+	need      int64         // how many permits the head needs; at least 1
+	size      int           // how many clients seem to wait, a power of 2
+	lookTime  time.Duration // how long a poll takes
+	messages  int           // how many messages have come
+	due       *time.Timer   // timer of the postponed poll, or nil
+	at        time.Time     // when that poll is due
+	postponed int           // how many polls were postponed
+	woken     bool          // a message causes the next poll
+	late      bool          // that poll was postponed
+}
+
+// crowds has the crowds of a client, by the lines that are subscribed to the messages of a semaphore.
+type crowds struct {
+	seed   uint64
+	mu     sync.Mutex // guards byLine and the crowds
+	byLine map[wait.Key]*crowd
+}
+
+// mostCrowd and longestLookTime bound for how long a poll is postponed.
+const (
+	mostCrowd       = 128
+	longestLookTime = 10 * time.Millisecond
+)
+
+// subscribe subscribes a line to the messages of a semaphore. It returns nil if it cannot yet.
+func (s *crowds) subscribe(key wait.Key, proto protocol.Crowded, notify func()) (end func()) {
+	c := &crowd{proto: proto, notify: notify, need: 1}
+	stop := proto.Hear(notify, func(n int64) { s.freed(c, n) })
+	if stop == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byLine == nil {
+		s.byLine = map[wait.Key]*crowd{}
+	}
+	s.byLine[key] = c
+	return func() {
+		stop()
+		s.mu.Lock()
+		if s.byLine[key] == c { // otherwise there is a new line, which has subscribed already
+			delete(s.byLine, key)
+		}
+		c.dropLocked()
+		end := c.end
+		s.mu.Unlock()
+		if end != nil {
+			end()
+		}
+	}
+}
+
+// freed is called with a message that n permits are free, or that the semaphore was deleted if n is 0.
+func (s *crowds) freed(c *crowd, n int64) {
+	s.mu.Lock()
+	c.messages++
+	later := seam.Jitter(s.seed, 0, c.messages, time.Duration(c.size)*c.lookTime) - time.Duration(n+1)*c.lookTime
+	if n >= 1 && later > 0 {
+		s.postponeLocked(c, later)
+		s.mu.Unlock()
+		return
+	}
+	c.lookLocked(false)
+	s.mu.Unlock()
+	c.notify()
+}
+
+// postponeLocked has the head poll later, unless a poll is due sooner. The timer may have fired when it is stopped, so it
+// checks that its poll is still the one that is due.
+func (s *crowds) postponeLocked(c *crowd, later time.Duration) {
+	at := time.Now().Add(later)
+	if c.due != nil && c.at.Before(at) {
+		return
+	}
+	c.dropLocked()
+	c.postponed++
+	serial := c.postponed
+	c.due, c.at = time.AfterFunc(later, func() {
+		s.mu.Lock()
+		isDue := c.due != nil && c.postponed == serial
+		if isDue {
+			c.lookLocked(true)
+		}
+		s.mu.Unlock()
+		if isDue {
+			c.notify()
+		}
+	}), at
+}
+
+// taken is called with a message that permits were taken, and how many are left.
+func (s *crowds) taken(c *crowd, left int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if left < c.need {
+		c.dropLocked()
+	}
+}
+
+// dropLocked drops the postponed poll.
+func (c *crowd) dropLocked() {
+	if c.due != nil {
+		c.due.Stop()
+		c.due = nil
+	}
+}
+
+// lookLocked records that a message causes the next poll, postponed or not.
+func (c *crowd) lookLocked(late bool) {
+	c.dropLocked()
+	c.woken, c.late = true, late
+}
+
+// tells reports whether other clients may wait for the permits of a line. A call that takes permits then publishes how
+// many are left.
+func (s *crowds) tells(key wait.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.byLine[key]
+	return c != nil && c.end != nil
+}
+
+// poll is called by the head of a line before it polls for permits, and answers all messages so far. The head calls done
+// with the result. done is nil if the line is not subscribed.
+func (s *crowds) poll(key wait.Key, need int64) (done func(got bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.byLine[key]
+	if c == nil {
+		return nil
+	}
+	c.dropLocked()
+	woken, began := c.woken, time.Now()
+	c.woken, c.need = false, need
+	return func(got bool) { s.polled(c, woken, got, time.Since(began)) }
+}
+
+// polled updates the estimates after a poll that took a time. woken: a message caused the poll. If such a poll is refused,
+// several clients wait: from then on the line is also subscribed to permits that are taken.
+func (s *crowds) polled(c *crowd, woken, got bool, took time.Duration) {
+	s.mu.Lock()
+	c.lookTime = min(max(took, time.Millisecond), longestLookTime)
+	switch {
+	case !woken:
+	case !got:
+		c.size = min(max(2*c.size, 2), mostCrowd)
+	case c.late:
+		c.size /= 2
+	}
+	if got {
+		c.need = 1 // the need of the next head is not known yet
+	}
+	listens := woken && !got && c.end == nil
+	s.mu.Unlock()
+	if !listens {
+		return
+	}
+	end := c.proto.HearTaken(func(left int64) { s.taken(c, left) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.end = end // only the head polls, and the line lasts as long as its head
+}
