@@ -221,12 +221,7 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 		case r.Err != nil:
 			return nil, 0, r.Err
 		case e.Verdict == protocol.Granted:
-			if a.StandBy {
-				a.inRow = a.Lines.InRow(a.Line(), a.ID) // a release may have granted the hold
-				if e.Found && a.inRow == 0 {
-					a.inRow = mostInRow // the number comes with a later message: the next release grants nobody the lock
-				}
-			}
+			a.standsNoMore(e)
 			a.last.permits, a.last.until = e.Free, a.c.now().Add(e.Rest)
 			lease, err = a.accept(sent, sent, &r)
 			return lease, 0, err
@@ -254,12 +249,7 @@ func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Res
 		return sent, r
 	}
 	sent = c.now()
-	if a.StandBy = a.mayStandBy(); a.StandBy {
-		a.Placed = true
-		if a.takesHandOver() { // others may come to wait behind it
-			a.Reserve = l.opts.handOverBounds().passes
-		}
-	}
+	a.offersToStandBy()
 	ask := l.proto.Enter(&a.Acquire)
 	if protocol.KeepsPlace(l.proto) && a.Wait && (protocol.EachWaits(l.proto) || a.Leads) {
 		a.Placed = true
@@ -283,15 +273,7 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 			a.last.refused = e.Round
 			a.WaitsSince(e.Round)
 		}
-		if a.StandBy {
-			a.Placed, a.asStandBy = e.Stands || a.lateCopies, wait.StandBy{ID: a.ID, Look: a.Tries, Sent: sent}
-			if r.Unsure {
-				// Another copy of this look may have stood by before, and a release may have granted the hold,
-				// which this copy then found ended. The message of that grant must not be taken: it names this
-				// look, and none names look 0.
-				a.asStandBy.Look = 0
-			}
-		}
+		a.standsBy(r, sent)
 		return e.Rest, nil
 	case protocol.Quarantined:
 		if !a.Wait {

@@ -31,10 +31,6 @@ import (
 // release, as by any holder. Until then the client may hand the lock over, within the
 // bounds of the batch.
 
-// mostInRow is how many releases in a row may grant the lock to a waiter that stands by: see
-// internal/wait/handover.go.
-const mostInRow = 8
-
 // handOver is a hold on its way to its next owner.
 type handOver struct {
 	*batch
@@ -117,18 +113,12 @@ func (c *Client) besides(ctx context.Context, line wait.Key, n int) context.Cont
 	return ctx
 }
 
-// sendTo sends the release. The last release of a hold may grant the lock to a waiter of another client that stands by:
-// see internal/wait/handover.go. Any other release only wakes the waiters, or the first one if Redis keeps their order.
+// sendTo sends the release. The last release of a hold may grant the lock to a waiter of another client: see standby.go.
+// Any other release only wakes the waiters, or the first one if Redis keeps their order.
 func (d *unlocking) sendTo(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
-	l, c := d.h.core, d.h.core.c
-	ctx = c.besides(ctx, l.line(""), 0)
-	if d.rest > 0 || d.h.lateCopies || d.finishes {
-		return d.task.Do(ctx, untilOrSoon(limit))
+	task := d.task
+	if d.rest == 0 && !d.h.lateCopies && !d.finishes {
+		task = d.grantsNext()
 	}
-	if next := protocol.StandByOf(l.proto); next != nil {
-		if d.grants = d.inRow < mostInRow && c.lines.OthersMayStandBy(l.line("")); d.grants {
-			return next.ReleaseNext(d.id, d.h.token, d.inRow+1).Do(ctx, untilOrSoon(limit))
-		}
-	}
-	return d.task.Do(ctx, untilOrSoon(limit))
+	return task.Do(d.h.core.c.besides(ctx, d.h.core.line(""), 0), untilOrSoon(limit))
 }

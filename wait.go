@@ -66,11 +66,7 @@ func (a *attempt) Sleeps(w *wait.Waiter, poked bool) {
 	if a.Oversized {
 		a.listenForMore(w)
 	}
-	as := a.asStandBy
-	if !a.Placed || as.ID != a.ID { // it does not stand by any more
-		as = wait.StandBy{}
-	}
-	if a.Lines.Sleeps(w, poked && a.takesHandOver(), as) {
+	if a.Lines.Sleeps(w, poked && a.takesHandOver(), a.sleepsBy()) {
 		if proto := protocol.StandByOf(a.core.proto); proto != nil {
 			a.listenForGrants(w, proto)
 		}
@@ -135,21 +131,6 @@ func (a *attempt) noteAnswer(r *protocol.Result[protocol.Entered], acked bool) {
 	}
 	a.snapshot.noteAnswer(r, a.core.ofQuorum(), a.core.c.env.Clock.Now(), within)
 	a.share()
-}
-
-// mayStandBy reports whether the next request may let the attempt stand by, or end that: see internal/wait/handover.go.
-func (a *attempt) mayStandBy() bool {
-	l := a.core
-	return protocol.StandByOf(l.proto) != nil && (a.Placed || a.Wait && a.Leads && !a.opts.hasLease &&
-		a.Lines.ListensForGrants(a.Line()) && l.c.hub.Listening(l.names.Channel()+":", l.c.id))
-}
-
-// listenForGrants subscribes the line of w to grants by releases of other clients.
-func (a *attempt) listenForGrants(w *wait.Waiter, proto protocol.StandBy) {
-	c := a.core.c
-	a.Lines.AddSubscription(w, proto.ListenForGrants(func(g protocol.Grant) {
-		c.lines.Granted(w, &g, c.now(), c.cfg.watchdogLease/3)
-	}))
 }
 
 // listenForMore subscribes the line of w to permits that are added: a waiter that needs more than there are is not in
@@ -227,24 +208,4 @@ func (a *attempt) receive(ctx context.Context, p *handOver, why error) (*Lease, 
 		a.newID()
 	}
 	return nil, why
-}
-
-// granted makes a lease of a hold that Redis has granted at the release of the hold before. If the wait has ended
-// meanwhile, with the error why, giveUp ends the hold.
-func (a *attempt) granted(ctx context.Context, g *wait.Grant, why error) (*Lease, error) {
-	a.core.c.env.Stop("passed")
-	if why == nil {
-		why = ctx.Err()
-	}
-	if why != nil {
-		return nil, why
-	}
-	a.inRow = g.InRow
-	lease, err := a.accept(g.Sent, a.core.c.now(), &protocol.Result[protocol.Entered]{
-		Outcome: protocol.Entered{Verdict: protocol.Granted, Token: g.Token, Handed: protocol.Handed{Reserved: g.Reserved}},
-	})
-	if worthRepeating(err) {
-		err = wait.ErrTooLate
-	}
-	return lease, err
 }

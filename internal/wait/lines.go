@@ -16,9 +16,9 @@
 //
 // # Files
 //
-// await.go: one call that waits. lines.go: the lines. handover.go: how a waiter is given a hold, by its client or by a
-// release of another client, and why that is safe. admit.go: how several waiters enter together. glance.go: how one
-// command polls the locks of many heads.
+// await.go: one call that waits. lines.go: the lines. handover.go: how a waiter is given a hold by its client. standby.go:
+// how it is given one by the release of another client, and why that is safe. admit.go: how several waiters enter
+// together. glance.go: how one command polls the locks of many heads.
 package wait
 
 import (
@@ -38,7 +38,7 @@ import (
 // not of goroutines. Each side of a read-write lock has a line. Where Redis keeps the order
 // of waiters, each waiter has a separate line.
 //
-// A hold can be handed over to the head: see Give. A release can grant it one: see handover.go.
+// A hold can be handed over to the head: see Give. A release can grant it one: see standby.go.
 type Lines struct {
 	cfg    Config
 	mu     sync.Mutex // guards the rest and the lines
@@ -115,7 +115,7 @@ type line struct {
 	waiters    list.List      // of *Waiter; the first is the head, which polls
 	unsub      func()         // ends the subscription; nil if unsubscribed
 	unsubExtra func()         // ends the second subscription: see AddSubscription; nil without one
-	granted    protocol.Grant // the latest grant by a release: see handover.go
+	granted    protocol.Grant // the latest grant by a release: see standby.go
 	seen       Seen           // by the head's last poll; or the hold that the previous head got
 
 	// news is the serial number of the latest reason to poll: a message, a confirmed subscription, a local
@@ -153,7 +153,7 @@ type Waiter struct {
 	given    any    // hold that it was given while it slept, by Give or as a *Grant
 	admitted bool   // it polls, or is about to, although it is not the head
 	poll     poll
-	standBy  StandBy // see handover.go
+	standBy  StandBy // see standby.go
 	glance   watched
 }
 
