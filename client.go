@@ -118,7 +118,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.hub = newHub(&c.env, c.wire, c.events, name)
 	c.site = protocol.Site{
 		Wire: c.wire, Scripts: scripts, Clock: protocol.NewFencingClock(c.cfg.prefix), Served: protocol.ServedKey(c.cfg.prefix), NewID: c.newID, Listen: c.hub.Listen, ListenFor: c.hub.ListenFor,
-		ListenTo: c.hub.ListenTo, Listening: c.hub.Listening, MayHear: c.hub.MayHear, Client: c.id,
+		ListenTo: c.hub.ListenTo, Listening: c.hub.Listening, MayBeSubscribed: c.hub.MayBeSubscribed, Client: c.id,
 		CommandTimeout: c.cfg.commandTimeout, WaiterLease: c.cfg.waiterLease,
 		Quarantine: c.cfg.quarantine(),
 	}

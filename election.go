@@ -158,7 +158,7 @@ type leadersTo struct {
 	some bool
 }
 
-func (to *leadersTo) Tell(s *watchedState) {
+func (to *leadersTo) Update(s *watchedState) {
 	leader := leaderOf(s)
 	known := leader
 	known.Process = to.last.Process // that alone is no news

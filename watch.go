@@ -25,7 +25,7 @@ func (l Inspection) Watch(ctx context.Context) (<-chan State, error) {
 // statesTo sends states to the channel of a Watch.
 type statesTo struct{ watch.Latest[State] }
 
-func (to statesTo) Tell(s *watchedState) {
+func (to statesTo) Update(s *watchedState) {
 	// The reader gets its own copy of the holders, as other watches get the same slice.
 	own := s.State
 	own.Holders = slices.Clone(own.Holders)
@@ -39,10 +39,10 @@ type view struct {
 	of   any
 }
 
-func (l *core) watched() watch.Lock[watchedState] {
-	return watch.Lock[watchedState]{
+func (l *core) watched() watch.Source[watchedState] {
+	return watch.Source[watchedState]{
 		Key: view{l.id(), l.proto.View()},
-		Look: func(ctx context.Context) (watchedState, error) {
+		Poll: func(ctx context.Context) (watchedState, error) {
 			// Unlike State it does not hold up Shutdown.
 			r := l.proto.Inspect().Do(ctx, l.c.cfg.commandTimeout)
 			if r.Err != nil {

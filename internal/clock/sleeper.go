@@ -9,9 +9,9 @@ import (
 // Sleeper lets a goroutine sleep until something happens. A test can find out whether the goroutine
 // works or sleeps; see seam.Env.
 type Sleeper struct {
-	env   *seam.Env
-	timer seam.Timer // nil before the first sleep with a limit
-	end   func()     // ends the work that began when the goroutine woke
+	env     *seam.Env
+	timer   seam.Timer // nil before the first sleep with a limit
+	endWork func()     // ends the work that began when the goroutine woke
 }
 
 // NewSleeper returns the sleeper of a goroutine that is awake.
@@ -22,7 +22,7 @@ func NewSleeper(env *seam.Env) *Sleeper {
 }
 
 // Begin is NewSleeper for a Sleeper that is a field.
-func (s *Sleeper) Begin(env *seam.Env) { s.env, s.end = env, env.Begin() }
+func (s *Sleeper) Begin(env *seam.Env) { s.env, s.endWork = env, env.Begin() }
 
 // Waking is the reason why a sleep has ended.
 type Waking int
@@ -38,7 +38,7 @@ const (
 // Sleep sleeps for at most d, or until one of the channels is ready. Any may be nil. If several are
 // ready, as after a pause of the process, Sleep returns the last of the constants above: a goroutine
 // that must end sends no further request, and a run of the simulation can be repeated.
-func (s *Sleeper) Sleep(d time.Duration, poke, news, end, closing <-chan struct{}) (why Waking) {
+func (s *Sleeper) Sleep(d time.Duration, poke, messages, end, closing <-chan struct{}) (why Waking) {
 	var fires <-chan time.Time
 	switch {
 	case s.timer != nil:
@@ -48,12 +48,12 @@ func (s *Sleeper) Sleep(d time.Duration, poke, news, end, closing <-chan struct{
 		s.timer = s.env.Clock.NewTimer(d)
 		fires = s.timer.C()
 	}
-	s.end()
-	defer func() { s.end = s.env.Begin() }()
+	s.endWork()
+	defer func() { s.endWork = s.env.Begin() }()
 	select {
 	case <-poke:
 		why = ByPoke
-	case <-news:
+	case <-messages:
 		why = ByNews
 	case <-fires:
 	case <-end:
@@ -61,7 +61,7 @@ func (s *Sleeper) Sleep(d time.Duration, poke, news, end, closing <-chan struct{
 	case <-closing:
 		why = ByClosing
 	}
-	for i, other := range [...]<-chan struct{}{poke, news, closing, end} {
+	for i, other := range [...]<-chan struct{}{poke, messages, closing, end} {
 		select {
 		case <-other:
 			why = max(why, ByPoke+Waking(i))
@@ -76,5 +76,5 @@ func (s *Sleeper) Stop() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	s.end()
+	s.endWork()
 }

@@ -41,11 +41,11 @@ type Config struct {
 // Introduction is the task that writes the key of a client. It may be nil: then the client does not introduce itself.
 type Introduction struct {
 	Config
-	task   protocol.Task
-	entry  timers.Entry
-	logged sync.Once    // logs that Redis refuses the key
-	idle   atomic.Bool  // the client is not known to be in use: see Use
-	next   atomic.Int64 // when the key is written next, a clock.Instant
+	task    protocol.Task
+	entry   timers.Entry
+	logged  sync.Once    // logs that Redis refuses the key
+	idle    atomic.Bool  // the client is not known to be in use: see Use
+	writeAt atomic.Int64 // when the key is written next, a clock.Instant
 }
 
 var _ timers.Task = (*Introduction)(nil)
@@ -72,7 +72,7 @@ func (p *Introduction) Due(now clock.Instant, slack time.Duration) (timers.Do, c
 	if p.idle.Load() { // the client shuts down
 		return timers.Do{}, now.Add(seam.FarAway)
 	}
-	next := clock.Instant(p.next.Load())
+	next := clock.Instant(p.writeAt.Load())
 	if next.After(now.Add(slack)) { // the client shuts down, or was idle only for a moment
 		return timers.Do{}, next
 	}
@@ -81,7 +81,7 @@ func (p *Introduction) Due(now clock.Instant, slack time.Duration) (timers.Do, c
 		p.idle.Store(false)
 	}
 	next = now.Add(p.Site.CommandTimeout + introduceAgain) // if there is no reply
-	p.next.Store(int64(next))
+	p.writeAt.Store(int64(next))
 	return timers.Do{Task: p.task}, next
 }
 
@@ -100,7 +100,7 @@ func (p *Introduction) Answered(_ timers.Do, sent clock.Instant, r protocol.Resu
 	default:
 		next = p.Timers.Now().Add(introduceAgain)
 	}
-	p.next.Store(int64(next))
+	p.writeAt.Store(int64(next))
 	return next
 }
 

@@ -36,20 +36,20 @@ func NewWhoIs(asker *Introduction) *WhoIs {
 
 // question is a request for the process of a client, and its reply. The process of a client never changes.
 type question struct {
-	client  string
-	at      time.Time // by the real clock, as other bounds of calls
-	again   time.Time // when the request may be repeated, unless the process is known
-	open    int       // servers that have not replied
-	done    chan struct{}
-	process Process // zero if unknown
+	client      string
+	requestedAt time.Time // by the real clock, as other bounds of calls
+	retryAt     time.Time // when the request may be repeated, unless the process is known
+	unanswered  int       // servers that have not replied
+	done        chan struct{}
+	process     Process // zero if unknown
 }
 
 // Name returns the processes of holds, as far as they are known within a time. It requests them on the given servers;
 // without servers it returns what is cached.
 func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment, within time.Duration) []Process {
 	named := make([]Process, len(holdIDs))
-	asked := make([]*question, len(holdIDs))
-	var ask []*question
+	questions := make([]*question, len(holdIDs))
+	var fresh []*question
 	w.mu.Lock()
 	for i, id := range holdIDs {
 		switch client := protocol.ClientOf(id); client {
@@ -57,18 +57,18 @@ func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment, within time.D
 		case w.self:
 			named[i] = w.asker.Self
 		default:
-			asked[i] = w.byClient[client]
-			if asked[i].stale() && len(servers) > 0 && len(ask) < mostAtOnce {
-				asked[i] = w.openLocked(client, len(servers))
-				ask = append(ask, asked[i])
+			questions[i] = w.byClient[client]
+			if questions[i].stale() && len(servers) > 0 && len(fresh) < mostAtOnce {
+				questions[i] = w.newLocked(client, len(servers))
+				fresh = append(fresh, questions[i])
 			}
 		}
 	}
 	w.mu.Unlock()
-	if len(ask) > 0 {
-		w.ask(ask, servers)
+	if len(fresh) > 0 {
+		w.ask(fresh, servers)
 	}
-	for i, q := range asked {
+	for i, q := range questions {
 		if q != nil {
 			named[i] = w.answer(q, within)
 		}
@@ -78,11 +78,11 @@ func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment, within time.D
 
 // stale reports whether a request is due: q is nil, or its reply did not name the process and the pause is over.
 func (q *question) stale() bool {
-	return q == nil || q.process == (Process{}) && !time.Now().Before(q.again)
+	return q == nil || q.process == (Process{}) && !time.Now().Before(q.retryAt)
 }
 
-// openLocked makes a question for so many servers. If the cache is full, it drops older questions.
-func (w *WhoIs) openLocked(client string, servers int) *question {
+// newLocked makes a question for so many servers. If the cache is full, it drops older questions.
+func (w *WhoIs) newLocked(client string, servers int) *question {
 	for other := range w.byClient {
 		if len(w.byClient) < mostKnown {
 			break
@@ -90,7 +90,7 @@ func (w *WhoIs) openLocked(client string, servers int) *question {
 		delete(w.byClient, other)
 	}
 	now := time.Now()
-	q := &question{client: client, at: now, again: now.Add(askAgain), open: servers, done: make(chan struct{})}
+	q := &question{client: client, requestedAt: now, retryAt: now.Add(askAgain), unanswered: servers, done: make(chan struct{})}
 	if w.byClient == nil {
 		w.byClient = map[string]*question{}
 	}
@@ -116,29 +116,29 @@ func (w *WhoIs) replied(q *question, text string, err error) {
 	p, known := Read(text)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if q.open == 0 {
+	if q.unanswered == 0 {
 		return
 	}
-	q.open--
+	q.unanswered--
 	switch {
 	case err == nil && known:
-		q.process, q.open = p, 0
+		q.process, q.unanswered = p, 0
 	case wire.IsReply(err) && !wire.Transient(err):
-		q.again = time.Now().Add(askBarred)
+		q.retryAt = time.Now().Add(askBarred)
 	}
-	if q.open == 0 {
+	if q.unanswered == 0 {
 		close(q.done)
 	}
 }
 
 // answer returns the process, and waits for the reply at most so long after the request.
 func (w *WhoIs) answer(q *question, within time.Duration) Process {
-	if rest := within - time.Since(q.at); rest > 0 {
-		late := time.NewTimer(rest)
-		defer late.Stop()
+	if rest := within - time.Since(q.requestedAt); rest > 0 {
+		timer := time.NewTimer(rest)
+		defer timer.Stop()
 		select {
 		case <-q.done:
-		case <-late.C:
+		case <-timer.C:
 		}
 	}
 	w.mu.Lock()

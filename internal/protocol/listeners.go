@@ -33,9 +33,9 @@ func (q listened) Do(ctx context.Context, budget time.Duration) Result[State] {
 		cancel()
 		budget = max(budget-time.Since(began), time.Millisecond)
 	}
-	own := q.site.MayHear(q.channel)
+	own := q.site.MayBeSubscribed(q.channel)
 	r := q.ask(q.site.listenersBy()).Do(ctx, budget)
-	if r.Outcome.Listeners > 0 && (own || q.site.MayHear(q.channel)) {
+	if r.Outcome.Listeners > 0 && (own || q.site.MayBeSubscribed(q.channel)) {
 		r.Outcome.Listeners--
 	}
 	return r

@@ -286,14 +286,14 @@ type Site struct {
 	// name.
 	Listen    func(channel string, notify func()) (end func())
 	ListenFor func(channel, name string, notify func()) (end func())
-	// ListenTo is Listen that hands on what each message says, instead of calling notify for it.
+	// ListenTo is Listen that calls onMessage with each message, instead of notify.
 	// Without notify the user of Redis may not be permitted to.
-	ListenTo func(channel string, notify func(), heard func(message string)) (end func())
+	ListenTo func(channel string, notify func(), onMessage func(message string)) (end func())
 	// Listening reports whether the channel with a prefix and the rest of its name is
 	// subscribed.
 	Listening func(prefix, rest string) bool
-	// MayHear reports whether a channel is subscribed, or may be.
-	MayHear func(channel string) bool
+	// MayBeSubscribed reports whether a channel is subscribed, or may be.
+	MayBeSubscribed func(channel string) bool
 	// Client is the first part of the ids that NewID makes.
 	Client string
 	// CommandTimeout bounds a request that has no budget of its own.

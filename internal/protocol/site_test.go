@@ -54,12 +54,12 @@ func siteOn(t testing.TB, rdb redis.UniversalClient, change ...func(*wire.Config
 			n := ids.Add(1)
 			return HoldID{fmt.Sprint(uuid, ":", n), n}
 		},
-		Listen:         func(string, func()) func() { return func() {} },
-		Listening:      func(string, string) bool { return false },
-		MayHear:        func(string) bool { return false },
-		Client:         uuid,
-		CommandTimeout: 5 * time.Second,
-		WaiterLease:    30 * time.Second,
+		Listen:          func(string, func()) func() { return func() {} },
+		Listening:       func(string, string) bool { return false },
+		MayBeSubscribed: func(string) bool { return false },
+		Client:          uuid,
+		CommandTimeout:  5 * time.Second,
+		WaiterLease:     30 * time.Second,
 	}
 }
 

@@ -36,9 +36,9 @@ type feed struct {
 	change chan struct{} // capacity 1: dirty has grown
 
 	// Guarded by hub.mu.
-	node, of redis.UniversalClient  // node is of with named connections
-	topics   map[topicName]*topic   // topics that should be subscribed
-	dirty    map[topicName]struct{} // topics that have changed since the last update
+	node, base redis.UniversalClient  // node is base with named connections
+	topics     map[topicName]*topic   // topics that should be subscribed
+	dirty      map[topicName]struct{} // topics that have changed since the last update
 }
 
 func (f *feed) addLocked(t *topic) {
@@ -120,31 +120,31 @@ func (f *feed) run() {
 
 // session is the life of one connection.
 type session struct {
-	f     *feed
-	ps    *redis.PubSub
-	sent  map[topicName]progress // guarded by hub.mu
-	apart bool                   // one channel in a command, as the server has refused one; guarded by hub.mu
-	again int                    // channels that were asked for again and not refused since; guarded by hub.mu
+	f              *feed
+	ps             *redis.PubSub
+	sent           map[topicName]progress // guarded by hub.mu
+	oneByOne       bool                   // one channel in a command, as the server has refused one; guarded by hub.mu
+	pendingRetries int                    // channels that were requested again and not refused since; guarded by hub.mu
 
-	// leaving counts the unanswered unsubscribes. Replies come in the order of the commands, so
+	// unsubscribing counts the unanswered unsubscribes. Replies come in the order of the commands, so
 	// while one is unanswered, a confirmation belongs to a subscribe that was revoked since.
 	// Guarded by hub.mu.
-	leaving map[topicName]int
+	unsubscribing map[topicName]int
 
 	receiving bool // the reader is in go-redis; used by the reader only
 
-	mu    sync.Mutex // guards the rest
-	heard time.Time  // when the last reply or message came, or the session began
-	news  int        // how many replies and messages have come
-	said  bool       // some of them were no refusals
+	mu          sync.Mutex // guards the rest
+	lastEventAt time.Time  // when the last reply or message came, or the session began
+	events      int        // number of replies and messages received
+	worked      bool       // at least one of the events was not a refusal
 }
 
 type progress int
 
 const (
-	asked      progress = iota + 1 // subscribe was sent, perhaps for several channels
-	askedAlone                     // subscribe was sent for this channel alone
-	subscribed                     // the subscription is confirmed
+	requested      progress = iota + 1 // subscribe was sent, perhaps for several channels
+	requestedAlone                     // subscribe was sent for this channel alone
+	subscribed                         // the subscription is confirmed
 )
 
 var errSilent = errors.New("no reply to PING on the subscribed connection")
@@ -156,7 +156,7 @@ func (f *feed) session() (worked bool, err error) {
 	defer h.Queue.Caught(wire.GoRedis, &err)
 	ctx, cancel := context.WithCancel(h.ctx)
 	h.mu.Lock()
-	s := &session{f: f, ps: f.node.Subscribe(ctx), sent: map[topicName]progress{}, leaving: map[topicName]int{}, heard: time.Now()}
+	s := &session{f: f, ps: f.node.Subscribe(ctx), sent: map[topicName]progress{}, unsubscribing: map[topicName]int{}, lastEventAt: time.Now()}
 	clear(f.dirty)
 	for name, t := range f.topics {
 		f.dirty[name] = struct{}{}
@@ -199,11 +199,11 @@ func (f *feed) session() (worked bool, err error) {
 		failed <- err
 	}()
 
-	defer func() { _, _, worked = s.lastHeard() }()
+	defer func() { _, _, worked = s.lastEvent() }()
 	tick := time.NewTicker(pingEvery / 2)
 	defer tick.Stop()
 	repeated := time.Now()
-	pinged, before := time.Now(), -1 // before is the value of news at the latest PING: its PONG may come immediately
+	pinged, pingedAfter := time.Now(), -1 // pingedAfter is the number of events at the latest PING: its PONG may come immediately
 	for {
 		select {
 		case err := <-failed:
@@ -224,65 +224,65 @@ func (f *feed) session() (worked bool, err error) {
 				repeated = now
 				s.repeat()
 			}
-			heard, news, _ := s.lastHeard()
+			lastEventAt, events, _ := s.lastEvent()
 			switch {
 			case f.idle():
-				if now.Sub(heard) >= idleFeed {
+				if now.Sub(lastEventAt) >= idleFeed {
 					return false, nil
 				}
-			case news != before && now.Sub(heard) >= pingEvery:
-				pinged, before = now, news
+			case events != pingedAfter && now.Sub(lastEventAt) >= pingEvery:
+				pinged, pingedAfter = now, events
 				if err := s.ps.Ping(ctx); err != nil {
 					return false, err
 				}
-			case news == before && now.Sub(pinged) >= pongWithin:
+			case events == pingedAfter && now.Sub(pinged) >= pongWithin:
 				return false, errSilent
 			}
 		}
 	}
 }
 
-func (s *session) lastHeard() (at time.Time, news int, said bool) {
+func (s *session) lastEvent() (at time.Time, events int, worked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.heard, s.news, s.said
+	return s.lastEventAt, s.events, s.worked
 }
 
 // update makes the connection's subscriptions what they should be.
 func (s *session) update(ctx context.Context) error {
 	h := s.f.hub
-	var plain, aside, drop []string
+	var plain, separate, drop []string
 	var sharded, sdrop []string
 	var notify []func()
 	h.mu.Lock()
-	apart, alone := s.apart, asked
-	if apart {
-		alone = askedAlone
+	oneByOne, requestedNow := s.oneByOne, requested
+	if oneByOne {
+		requestedNow = requestedAlone
 	}
 	for name := range s.f.dirty {
 		t := s.f.topics[name]
 		state := s.sent[name]
 		switch {
-		case t == nil && state == 0, t != nil && (state == asked || state == askedAlone):
+		case t == nil && state == 0, t != nil && (state == requested || state == requestedAlone):
 		case t != nil && state == subscribed:
 			t.live = true
 			notify = append(notify, t.unnotified()...) // users that came after the confirmation
 		case t != nil && name.sharded:
-			s.sent[name] = askedAlone
+			s.sent[name] = requestedAlone
 			sharded = append(sharded, name.channel)
-		case t != nil && t.aside:
-			s.sent[name] = alone
-			aside = append(aside, name.channel)
+		case t != nil && t.isSeparate:
+			s.sent[name] = requestedNow
+			separate = append(separate, name.channel)
 		case t != nil:
-			s.sent[name] = alone
+			s.sent[name] = requestedNow
 			plain = append(plain, name.channel)
 		case name.sharded:
 			delete(s.sent, name)
-			s.leaving[name]++
+			s.unsubscribing[name]++
 			sdrop = append(sdrop, name.channel)
 		default:
 			delete(s.sent, name)
-			s.leaving[name]++
+			s.unsubscribing[name]++
 			drop = append(drop, name.channel)
 		}
 	}
@@ -291,7 +291,7 @@ func (s *session) update(ctx context.Context) error {
 	call(notify)
 
 	all, most := math.MaxInt, math.MaxInt
-	if apart {
+	if oneByOne {
 		most = 1
 	}
 	for _, c := range []struct {
@@ -300,7 +300,7 @@ func (s *session) update(ctx context.Context) error {
 		send     func(context.Context, ...string) error
 	}{
 		{plain, most, s.ps.Subscribe},
-		{aside, most, s.ps.Subscribe},
+		{separate, most, s.ps.Subscribe},
 		{drop, all, s.ps.Unsubscribe},
 		{sharded, 1, s.ps.SSubscribe}, // a command is for one slot
 		{sdrop, 1, s.ps.SUnsubscribe},
@@ -327,7 +327,7 @@ func (s *session) read(ctx context.Context) error {
 			return err
 		}
 		s.mu.Lock()
-		s.heard, s.news, s.said = time.Now(), s.news+1, s.said || err == nil // a refused PING is a sign of life too
+		s.lastEventAt, s.events, s.worked = time.Now(), s.events+1, s.worked || err == nil // a refused PING is a sign of life too
 		s.mu.Unlock()
 		if err != nil && s.refused(err) {
 			return err
@@ -354,11 +354,11 @@ func (s *session) answered(e *redis.Subscription) error {
 	if e.Kind == "unsubscribe" || e.Kind == "sunsubscribe" {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		switch n := s.leaving[name]; {
+		switch n := s.unsubscribing[name]; {
 		case n > 1:
-			s.leaving[name] = n - 1
+			s.unsubscribing[name] = n - 1
 		case n == 1:
-			delete(s.leaving, name)
+			delete(s.unsubscribing, name)
 		case s.sent[name] == subscribed:
 			return errUnsubscribed // not requested: the slot has moved to another node
 		}
@@ -367,7 +367,7 @@ func (s *session) answered(e *redis.Subscription) error {
 	h.mu.Lock()
 	var notify []func()
 	t := h.topics[name]
-	if t != nil && t.feed == s.f && s.sent[name] != 0 && s.leaving[name] == 0 {
+	if t != nil && t.feed == s.f && s.sent[name] != 0 && s.unsubscribing[name] == 0 {
 		s.sent[name] = subscribed
 		t.live = true
 		// No message is missed from now on, so the waiters check once more.
@@ -381,21 +381,21 @@ func (s *session) answered(e *redis.Subscription) error {
 	return nil
 }
 
-// repeat asks again for the channels that were refused: the user of Redis may have got the permission.
+// repeat requests the refused channels again: the user of Redis may have got the permission.
 // When no channel is refused any more, channels share commands again.
 func (s *session) repeat() {
 	h := s.f.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.again = 0
+	s.pendingRetries = 0
 	for name, state := range s.sent {
-		if s.apart && state == askedAlone && s.f.topics[name] != nil {
+		if s.oneByOne && state == requestedAlone && s.f.topics[name] != nil {
 			delete(s.sent, name)
 			s.f.changeLocked(name)
-			s.again++
+			s.pendingRetries++
 		}
 	}
-	s.apart = s.again > 0
+	s.oneByOne = s.pendingRetries > 0
 }
 
 // refused handles an error reply, to a subscribe or a PING. It reports whether the session should
@@ -406,20 +406,20 @@ func (s *session) refused(err error) bool {
 		return transient
 	}
 	// Redis refuses a command as a whole, even if the user lacks the right to only one of its channels.
-	// The unconfirmed channels are asked for again, each by its own command. To subscribe twice does no
-	// harm, and a channel that was asked for alone is not asked for again.
+	// Each unconfirmed channel is requested again, by a command of its own. To subscribe twice does no
+	// harm, and a channel that was requested alone is not requested again.
 	h.mu.Lock()
-	s.apart = true
-	known := s.again > 0
-	s.again = max(s.again-1, 0)
+	s.oneByOne = true
+	isRetry := s.pendingRetries > 0
+	s.pendingRetries = max(s.pendingRetries-1, 0)
 	for name, state := range s.sent {
-		if state == asked && s.f.topics[name] != nil {
+		if state == requested && s.f.topics[name] != nil {
 			delete(s.sent, name)
 			s.f.changeLocked(name)
 		}
 	}
 	h.mu.Unlock()
-	if !known {
+	if !isRetry {
 		h.Queue.Later(func() {
 			h.Queue.Logger.Warn("rlock: subscribe refused, waiters poll", "node", s.f.addr, "error", err)
 		})

@@ -8,8 +8,8 @@
 //
 // # States of a channel
 //
-// A channel (topic) is wanted, asked for, and confirmed (live). When its last listener leaves, it is unsubscribed, or
-// kept for a while if listeners come and go. If Redis refuses a channel, it is asked for again from time to time.
+// A channel (topic) is wanted, requested, and confirmed (live). When its last listener leaves, it is unsubscribed, or
+// kept for a while if listeners come and go. If Redis refuses a channel, it is requested again from time to time.
 package pubsub
 
 import (
@@ -41,16 +41,16 @@ type Hub struct {
 	stop context.CancelFunc
 	work wire.Tally // goroutines
 
-	mu     sync.Mutex // guards the rest and the topics
-	topics map[topicName]*topic
-	feeds  map[string]*feed // by node address; "" is any node
-	router bool             // the goroutine that routes sharded topics runs
-	lost   []*topic         // topics that it has to route
-	unused list.List        // of *topic: topics without users, the longest unused first
-	expiry *time.Timer      // runs while there are unused topics
+	mu       sync.Mutex // guards the rest and the topics
+	topics   map[topicName]*topic
+	feeds    map[string]*feed // by node address; "" is any node
+	router   bool             // the goroutine that routes sharded topics runs
+	unrouted []*topic         // topics that it has to route
+	unused   list.List        // of *topic: topics without users, the longest unused first
+	expiry   *time.Timer      // runs while there are unused topics
 
-	leaving []*topic    // dropped topics that are still subscribed
-	leave   *time.Timer // runs while there are leaving topics
+	dropped   []*topic    // dropped topics that are still subscribed
+	dropTimer *time.Timer // runs while there are dropped topics
 }
 
 // Dropped topics are unsubscribed together, by one command: each waiter of a FairLock has its own
@@ -67,7 +67,7 @@ type Config struct {
 	Queue      *notify.Queue
 	Name       string                        // name of the connections; may be empty
 	Subscribed func(channel string, on bool) // called when a subscription is confirmed or lost
-	AskAgain   time.Duration                 // how often a refused channel is asked for again
+	AskAgain   time.Duration                 // how often a refused channel is requested again
 	Keep       time.Duration                 // how long a channel without listeners stays subscribed, if listeners come and go
 	MostKept   int                           // how many such channels stay subscribed
 }
@@ -89,20 +89,20 @@ type topic struct {
 	feed  *feed // feed that carries the topic; nil before it is routed
 	// live: the topic is subscribed. If the connection is broken meanwhile, all users are notified
 	// when the topic is subscribed again.
-	live  bool
-	aside bool          // subscribed by a separate command: the user of Redis may lack the permission
-	heard bool          // a message has come
-	place *list.Element // place among the unused topics; nil if the topic has users
-	since time.Time     // when the topic lost its last user
+	live        bool
+	isSeparate  bool          // subscribed by a separate command: the user of Redis may lack the permission
+	hasMessages bool          // a message was received
+	element     *list.Element // element of Hub.unused; nil if the topic has users
+	unusedSince time.Time     // when the topic lost its last user
 }
 
 // subscription is one user's interest in a channel.
 type subscription struct {
-	hub    *Hub
-	topics []*topic
-	name   string // only messages with this payload notify; empty means all
-	notify func()
-	heard  func(message string) // called for messages instead of notify, if not nil
+	hub       *Hub
+	topics    []*topic
+	name      string // only messages with this payload notify; empty means all
+	notify    func()
+	onMessage func(message string) // called for messages instead of notify, if not nil
 }
 
 // New returns a Hub without subscriptions. It opens a connection with the first.
@@ -116,21 +116,21 @@ func New(c Config) *Hub {
 // subscription is confirmed (immediately, if it is already), then for each message, and whenever
 // messages may have been missed. It must be quick. end ends the subscription.
 func (h *Hub) Listen(channel string, notify func()) (end func()) {
-	return h.open(channel, &subscription{hub: h, notify: notify}).close
+	return h.subscribe(channel, &subscription{hub: h, notify: notify}).close
 }
 
 // ListenFor is Listen for messages that consist of a name.
 func (h *Hub) ListenFor(channel, name string, notify func()) (end func()) {
-	return h.open(channel, &subscription{hub: h, name: name, notify: notify}).close
+	return h.subscribe(channel, &subscription{hub: h, name: name, notify: notify}).close
 }
 
-// ListenTo is Listen with a second function: heard is called with each message, instead of notify. If notify
+// ListenTo is Listen with a second function: onMessage is called with each message, instead of notify. If notify
 // is nil, the user of Redis may lack the permission. Both functions must be quick.
-func (h *Hub) ListenTo(channel string, notify func(), heard func(message string)) (end func()) {
-	return h.open(channel, &subscription{hub: h, notify: notify, heard: heard}).close
+func (h *Hub) ListenTo(channel string, notify func(), onMessage func(message string)) (end func()) {
+	return h.subscribe(channel, &subscription{hub: h, notify: notify, onMessage: onMessage}).close
 }
 
-func (h *Hub) open(channel string, s *subscription) *subscription {
+func (h *Hub) subscribe(channel string, s *subscription) *subscription {
 	live := false
 	h.mu.Lock()
 	for _, n := range h.namesOf(channel) {
@@ -170,12 +170,12 @@ func (h *Hub) Listening(prefix, rest string) bool {
 	return true
 }
 
-// MayHear reports whether a channel is subscribed, or a subscribe or unsubscribe is under way.
-func (h *Hub) MayHear(channel string) bool {
+// MayBeSubscribed reports whether a channel is subscribed, or a subscribe or unsubscribe is under way.
+func (h *Hub) MayBeSubscribed(channel string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.ContainsFunc(h.namesOf(channel), func(name topicName) bool { return h.topics[name] != nil }) ||
-		slices.ContainsFunc(h.leaving, func(t *topic) bool { return t.name.channel == channel })
+		slices.ContainsFunc(h.dropped, func(t *topic) bool { return t.name.channel == channel })
 }
 
 func (h *Hub) listenLocked(name topicName, s *subscription) *topic {
@@ -185,12 +185,12 @@ func (h *Hub) listenLocked(name topicName, s *subscription) *topic {
 		h.topics[name] = t
 		h.placeLocked(t)
 	}
-	if t.place != nil {
-		h.unused.Remove(t.place)
-		t.place = nil
+	if t.element != nil {
+		h.unused.Remove(t.element)
+		t.element = nil
 	}
 	t.users[s] = t.live
-	t.aside = s.notify == nil
+	t.isSeparate = s.notify == nil
 	if s.name != "" {
 		if t.named == nil {
 			t.named = map[string]*subscription{}
@@ -214,15 +214,15 @@ func (s *subscription) close() {
 		if s.name != "" {
 			delete(t.named, s.name)
 		}
-		if len(t.users) > 0 || t.place != nil {
+		if len(t.users) > 0 || t.element != nil {
 			continue
 		}
-		if s.name == "" || !t.heard || h.topics[t.name] != t || h.ctx.Err() != nil {
+		if s.name == "" || !t.hasMessages || h.topics[t.name] != t || h.ctx.Err() != nil {
 			h.dropLocked(t)
 			continue
 		}
-		t.since = time.Now()
-		t.place = h.unused.PushBack(t)
+		t.unusedSince = time.Now()
+		t.element = h.unused.PushBack(t)
 		if h.unused.Len() > h.MostKept {
 			h.dropLocked(h.unused.Front().Value.(*topic))
 		}
@@ -239,7 +239,7 @@ func (h *Hub) expire() {
 	h.expiry = nil
 	for first := h.unused.Front(); first != nil; first = h.unused.Front() {
 		t := first.Value.(*topic)
-		if left := h.Keep - time.Since(t.since); left > 0 && h.ctx.Err() == nil {
+		if left := h.Keep - time.Since(t.unusedSince); left > 0 && h.ctx.Err() == nil {
 			h.expiry = time.AfterFunc(left, h.expire)
 			return
 		}
@@ -249,9 +249,9 @@ func (h *Hub) expire() {
 
 // dropLocked unsubscribes a topic without users soon.
 func (h *Hub) dropLocked(t *topic) {
-	if t.place != nil {
-		h.unused.Remove(t.place)
-		t.place = nil
+	if t.element != nil {
+		h.unused.Remove(t.element)
+		t.element = nil
 	}
 	if h.topics[t.name] == t {
 		delete(h.topics, t.name)
@@ -259,12 +259,12 @@ func (h *Hub) dropLocked(t *topic) {
 	if t.feed == nil {
 		return
 	}
-	h.leaving = append(h.leaving, t)
+	h.dropped = append(h.dropped, t)
 	switch {
-	case !t.live || len(h.leaving) >= mostLeaving: // a subscribe under way is revoked immediately
+	case !t.live || len(h.dropped) >= mostLeaving: // a subscribe under way is revoked immediately
 		h.leaveLocked()
-	case h.leave == nil:
-		h.leave = time.AfterFunc(leaveWithin, func() {
+	case h.dropTimer == nil:
+		h.dropTimer = time.AfterFunc(leaveWithin, func() {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.leaveLocked()
@@ -274,17 +274,17 @@ func (h *Hub) dropLocked(t *topic) {
 
 // leaveLocked unsubscribes the topics that were dropped.
 func (h *Hub) leaveLocked() {
-	if h.leave != nil {
-		h.leave.Stop()
-		h.leave = nil
+	if h.dropTimer != nil {
+		h.dropTimer.Stop()
+		h.dropTimer = nil
 	}
-	for _, t := range h.leaving {
+	for _, t := range h.dropped {
 		if f := t.feed; f != nil && f.topics[t.name] == t { // otherwise it has moved, or is used again
 			delete(f.topics, t.name)
 			f.changeLocked(t.name)
 		}
 	}
-	h.leaving = nil
+	h.dropped = nil
 }
 
 // restLocked records that a topic may not be subscribed any more. Its users are notified when it is
@@ -303,7 +303,7 @@ func (h *Hub) placeLocked(t *topic) {
 		return
 	}
 	// Finding the node of the slot may take a round trip.
-	h.lost = append(h.lost, t)
+	h.unrouted = append(h.unrouted, t)
 	if !h.router && h.ctx.Err() == nil {
 		h.router = true
 		h.work.Add(1)
@@ -334,15 +334,15 @@ func (h *Hub) message(name topicName, payload string) {
 	h.mu.Lock()
 	var notify []func()
 	if t := h.topics[name]; t != nil {
-		t.heard = true
+		t.hasMessages = true
 		if u := t.named[payload]; u != nil {
 			notify = append(notify, u.notify)
 		}
 		if len(t.named) < len(t.users) {
 			for u := range t.users {
 				switch {
-				case u.heard != nil:
-					notify = append(notify, func() { u.heard(payload) }, runtime.Gosched) // the waiter goes first
+				case u.onMessage != nil:
+					notify = append(notify, func() { u.onMessage(payload) }, runtime.Gosched) // the waiter goes first
 				case u.name == "":
 					notify = append(notify, u.notify)
 				}
@@ -378,8 +378,8 @@ func (h *Hub) route() {
 	defer h.work.Add(-1)
 	for {
 		h.mu.Lock()
-		lost := h.lost
-		h.lost = nil
+		lost := h.unrouted
+		h.unrouted = nil
 		if len(lost) == 0 || h.ctx.Err() != nil {
 			h.router = false
 			h.mu.Unlock()
@@ -392,7 +392,7 @@ func (h *Hub) route() {
 			switch {
 			case h.topics[t.name] != t: // it is not needed any more
 			case err != nil:
-				h.lost = append(h.lost, t)
+				h.unrouted = append(h.unrouted, t)
 			default:
 				h.feedLocked(addr, node).addLocked(t)
 			}
@@ -425,8 +425,8 @@ func (h *Hub) feedLocked(addr string, node redis.UniversalClient) *feed {
 			go f.run()
 		}
 	}
-	if f.of != node { // a cluster client may have made a new one for the address
-		f.of, f.node = node, wire.Named(node, h.Name)
+	if f.base != node { // a cluster client may have made a new one for the address
+		f.base, f.node = node, wire.Named(node, h.Name)
 	}
 	return f
 }
@@ -436,7 +436,7 @@ func (h *Hub) feedLocked(addr string, node redis.UniversalClient) *feed {
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock() // no feed is begun after this
 	h.stop()
-	for _, t := range []*time.Timer{h.expiry, h.leave} {
+	for _, t := range []*time.Timer{h.expiry, h.dropTimer} {
 		if t != nil {
 			t.Stop()
 		}

@@ -31,7 +31,7 @@ const (
 // were taken back for good.
 func (l *Lock) Enter(e *protocol.Acquire) protocol.Request[protocol.Entered] {
 	if e.Tries > 1 {
-		if l.cfg.Ballots.of(e.ID) != nil { // unless the try came too late to be a hold
+		if l.cfg.Ballots.get(e.ID) != nil { // unless the try came too late to be a hold
 			now := l.clock.Now()
 			l.home().CleanUp(l.Abandon(e.ID, true), now, now.Add(e.Lease+protocol.TombstoneTTL))
 		}
@@ -54,11 +54,11 @@ type try struct {
 	tally  grantTally
 	began  time.Time // by the real clock, like contexts
 
-	f     *fanout
-	alarm seam.Timer // nil: it was not needed yet
-	first int        // node to ask before the others; -1 if none, or if it was asked
-	asked time.Time  // when the nodes were asked, except the first one
-	paced bool       // t.pace has the time that a quorum took to reply
+	f           *fanout
+	alarm       seam.Timer // nil: it was not needed yet
+	first       int        // node to ask before the others; -1 if none, or if it was asked
+	requestedAt time.Time  // when the nodes were asked, except the first one
+	paced       bool       // t.pace has the time that a quorum took to reply
 }
 
 func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) protocol.Result[protocol.Entered] {
@@ -144,7 +144,7 @@ func (t *try) vote(ctx context.Context) bool {
 	t.f = t.fanout()
 	defer t.f.end()
 	defer t.silence()
-	t.asked = t.clock.Now()
+	t.requestedAt = t.clock.Now()
 	if t.first >= 0 {
 		first := make([]bool, t.n)
 		first[t.first] = true
@@ -156,22 +156,22 @@ func (t *try) vote(ctx context.Context) bool {
 	}
 	verdict := wait
 	for verdict == wait {
-		r, ok, err := t.f.next(ctx)
+		r, ok, err := t.f.nextReply(ctx)
 		switch {
 		case ok:
 			verdict = t.reply(ctx, r)
-		case err != nil || t.f.open == 0:
+		case err != nil || t.f.outstanding == 0:
 			verdict = no
 		case t.first >= 0:
 			t.nodes[t.first].took.Store(int64(t.patience()))
 			t.askOthers(ctx)
-			verdict = t.next(ctx)
+			verdict = t.step(ctx)
 		default:
 			t.tally.hurry = true
-			verdict = t.next(ctx)
+			verdict = t.step(ctx)
 		}
 	}
-	if refuse := t.tally.failed.forGood(); refuse > 0 && t.blocks(len(t.tally.failed)) && t.blocks(refuse+t.tally.open) {
+	if refuse := t.tally.failed.forGood(); refuse > 0 && t.blocks(len(t.tally.failed)) && t.blocks(refuse+t.tally.outstanding) {
 		t.collectOthers(ctx)
 	}
 	return verdict == yes
@@ -189,19 +189,19 @@ func (t *try) reply(ctx context.Context, r reply) decision {
 		}
 		t.askOthers(ctx)
 	}
-	return t.next(ctx)
+	return t.step(ctx)
 }
 
-// next takes the next step, and decides.
-func (t *try) next(ctx context.Context) decision {
+// step takes the next step, and decides.
+func (t *try) step(ctx context.Context) decision {
 	var took time.Duration
 	quorate := !t.paced && t.enough(t.tally.replied())
 	if quorate {
 		t.paced = true
-		took = t.clock.Now().Sub(t.asked)
+		took = t.clock.Now().Sub(t.requestedAt)
 		t.pace.Store(int64(took))
 	}
-	verdict := t.tally.next()
+	verdict := t.tally.decide()
 	if verdict == raise {
 		t.raise(ctx)
 		verdict = wait
@@ -222,7 +222,7 @@ func (t *try) askOthers(ctx context.Context) {
 	for i := range others {
 		others[i] = i != t.first
 	}
-	t.first, t.asked = -1, t.clock.Now()
+	t.first, t.requestedAt = -1, t.clock.Now()
 	t.ring(seam.FarAway)
 	t.askVotes(ctx, others)
 }
@@ -246,14 +246,14 @@ func (t *try) silence() {
 // collectOthers waits for the other nodes when there can be no quorum, and perhaps so many refuse for good that another
 // try does not help: the error should name all nodes that do not vote. It waits for as long as the nodes that failed took.
 func (t *try) collectOthers(ctx context.Context) {
-	timer := t.clock.NewTimer(max(t.clock.Now().Sub(t.asked), hurryGrace))
+	timer := t.clock.NewTimer(max(t.clock.Now().Sub(t.requestedAt), hurryGrace))
 	defer timer.Stop()
 	t.f.alarm = timer.C()
-	for r, ok, _ := t.f.next(ctx); ok; r, ok, _ = t.f.next(ctx) {
+	for r, ok, _ := t.f.nextReply(ctx); ok; r, ok, _ = t.f.nextReply(ctx) {
 		t.tally.count(r)
 	}
 	for i, g := range t.tally.got {
-		if g.open && t.blocks(t.tally.failed.forGood()) {
+		if g.isPending && t.blocks(t.tally.failed.forGood()) {
 			t.tally.misses(i, errNotYet)
 		}
 	}
@@ -263,7 +263,7 @@ func (t *try) collectOthers(ctx context.Context) {
 func (t *try) askVotes(ctx context.Context, nodes []bool) {
 	for i := range t.nodes {
 		if nodes == nil || nodes[i] {
-			t.tally.asks(i)
+			t.tally.expect(i)
 		}
 	}
 	var same *wire.Request
@@ -319,7 +319,7 @@ func (t *try) silent() error {
 	cut.failed = maps.Clone(cut.failed)
 	waited := time.Since(t.began)
 	for i, g := range t.tally.got {
-		if g.open && waited >= max(protocol.GiveUpGrace, t.nodes[i].Wire.Patience()) {
+		if g.isPending && waited >= max(protocol.GiveUpGrace, t.nodes[i].Wire.Patience()) {
 			cut.misses(i, wire.NoAnswer(waited.Round(time.Millisecond), nil))
 		}
 	}
@@ -337,7 +337,7 @@ func (t *try) giveBack(ctx context.Context) {
 	defer f.end()
 	t.takeBack(f, t.ID, t.ballot)
 	for known := t.tally.read(); known > 0; {
-		r, ok, err := f.next(ctx)
+		r, ok, err := f.nextReply(ctx)
 		switch {
 		case ok && t.tally.got[r.node].stamp != "":
 			known--

@@ -32,7 +32,7 @@ func TestPairsLeaveNothingBehind(t *testing.T) {
 			t.Fatalf("votes %s, tombstones %v", h.votes(), h.tombstones())
 		}
 	}
-	if h.cfg.Ballots.of("") != nil || len(h.cfg.Ballots.byID) > 0 || len(h.missed()) > 0 {
+	if h.cfg.Ballots.get("") != nil || len(h.cfg.Ballots.byID) > 0 || len(h.missed()) > 0 {
 		t.Error("the client remembers a hold that is over")
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// about is what a node reports about itself.
-type about struct {
+// nodeReport is what a node reports about itself.
+type nodeReport struct {
 	admitted bool
 	voted    bool // the node may have voted since it was admitted
 	highest  int64
@@ -25,22 +25,22 @@ func readHighest(a wire.Answer) (r reply, err error) {
 	if err != nil {
 		return r, err
 	}
-	at := &about{admitted: admitted > 0, voted: admitted == 1, highest: highest}
+	at := &nodeReport{admitted: admitted > 0, voted: admitted == 1, highest: highest}
 	var clock, longest int64
 	if len(rest) != 4 || !scan(rest, &clock, &longest, &at.epoch, &at.policy) {
 		return r, wire.ErrReply(a.Val)
 	}
-	at.clock, at.longest, r.about = micros(clock), millis(longest), at
+	at.clock, at.longest, r.report = micros(clock), millis(longest), at
 	return r, nil
 }
 
 // survey asks all nodes for their identity and state. It closes answered, unless nil, as soon as a
 // quorum has replied.
-func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (nodes map[int]*about, failed failures) {
+func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (nodes map[int]*nodeReport, failed failures) {
 	f := q.fanout()
 	defer f.end()
 	sent := q.clock.Now()
-	nodes, failed = map[int]*about{}, failures{}
+	nodes, failed = map[int]*nodeReport{}, failures{}
 	f.ask(ctx, question{
 		request: func(int) (*wire.Request, error) {
 			return &wire.Request{
@@ -56,10 +56,10 @@ func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (node
 			failed[r.node] = r.err
 			return
 		}
-		if err := q.note(r.node, r.about, sent); err != nil {
+		if err := q.note(r.node, r.report, sent); err != nil {
 			failed[r.node] = err
 		} else {
-			nodes[r.node] = r.about
+			nodes[r.node] = r.report
 		}
 		if len(nodes) == q.q && answered != nil {
 			close(answered)
@@ -85,7 +85,7 @@ func (q *quarantine) kept(ctx context.Context, forgot []int) (n int) {
 }
 
 // note records what a node has reported. It returns an error if the node is unfit.
-func (q *quarantine) note(i int, a *about, sent time.Time) error {
+func (q *quarantine) note(i int, a *nodeReport, sent time.Time) error {
 	known, now := q.nodes[i].Knowledge, q.clock.Now()
 	known.mu.Lock()
 	defer known.mu.Unlock()
@@ -144,7 +144,7 @@ func (q *quarantine) refreshSoon() {
 // The quarantine must be over before the counters are read. Then no hold that relies on a forgotten
 // vote is valid or can become valid. Otherwise such a hold could raise the counter of a node after
 // this read it.
-func (q *quarantine) admit(ctx context.Context, nodes map[int]*about, began time.Time) {
+func (q *quarantine) admit(ctx context.Context, nodes map[int]*nodeReport, began time.Time) {
 	var floor, reachable int64
 	intact := 0
 	for _, a := range nodes {
@@ -157,24 +157,24 @@ func (q *quarantine) admit(ctx context.Context, nodes map[int]*about, began time
 	if !q.blocks(intact) {
 		floor = max(reachable, q.time())
 	}
-	q.admitWith(ctx, floor, nodes, func(i int, a *about) bool {
+	q.admitWith(ctx, floor, nodes, func(i int, a *nodeReport) bool {
 		v := q.nodes[i].Knowledge.get()
 		return !a.admitted && v.epoch == a.epoch && q.left(v, began) == 0
 	})
 }
 
 // admitWith admits some of the nodes, and returns the failures.
-func (q *quarantine) admitWith(ctx context.Context, floor int64, nodes map[int]*about, which func(i int, a *about) bool) failures {
+func (q *quarantine) admitWith(ctx context.Context, floor int64, nodes map[int]*nodeReport, which func(i int, a *nodeReport) bool) failures {
 	f := q.fanout()
 	defer f.end()
 	failed := failures{}
 	longest := q.leases().Milliseconds()
-	asked := make([]bool, q.n)
+	chosen := make([]bool, q.n)
 	for i, a := range nodes {
-		asked[i] = which(i, a)
+		chosen[i] = which(i, a)
 	}
 	f.ask(ctx, question{
-		nodes: asked,
+		nodes: chosen,
 		request: func(i int) (*wire.Request, error) {
 			return &wire.Request{
 				Script: q.script("admit"),
@@ -238,7 +238,7 @@ func (l *Lock) Bootstrap(ctx context.Context) error {
 		// No hold can be valid for which none of those has voted that may.
 		return argErr("Bootstrap: %d of %d nodes vote already: this is no new deployment", admitted, l.n)
 	}
-	if failed := q.admitWith(ctx, floor, nodes, func(int, *about) bool { return true }); len(failed) > 0 {
+	if failed := q.admitWith(ctx, floor, nodes, func(int, *nodeReport) bool { return true }); len(failed) > 0 {
 		return l.tooFew(l.n, &tally{failed: failed})
 	}
 	return nil

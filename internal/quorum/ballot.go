@@ -12,8 +12,8 @@ type Ballots struct {
 	byID map[string]*ballot
 }
 
-// of returns the ballot of a hold, or nil.
-func (b *Ballots) of(id string) *ballot {
+// get returns the ballot of a hold, or nil.
+func (b *Ballots) get(id string) *ballot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.byID[id]
@@ -41,16 +41,16 @@ func (b *Ballots) remove(id string) *ballot {
 type ballot struct {
 	entries atomic.Int64 // how often the owner has entered; the nodes do not store it
 
-	mu    sync.Mutex    // guards the rest
-	votes []vote        // by node
-	over  bool          // the votes are being taken back: no more requests
-	since time.Time     // last confirmation; at first, when a quorum had granted its votes
-	sure  time.Time     // the hold is confirmed up to then: a vote granted by then counts as older
-	lease time.Duration // longest requested lease
-	token int64
+	mu            sync.Mutex    // guards the rest
+	votes         []vote        // by node
+	closed        bool          // the votes are being taken back: no more requests
+	confirmedAt   time.Time     // last confirmation; at first, when a quorum had granted its votes
+	confirmedUpTo time.Time     // the hold is confirmed up to then: a vote granted by then counts as older
+	lease         time.Duration // longest requested lease
+	token         int64
 
-	latest  *round   // latest round of the watchdog
-	errands []errand // by node; nil before the first renewal
+	latestRound *renewalRound   // latest round of the watchdog
+	errands     []renewalErrand // by node; nil before the first renewal
 }
 
 func (l *Lock) newBallot(lease time.Duration) *ballot {
@@ -64,10 +64,10 @@ func (l *Lock) newBallot(lease time.Duration) *ballot {
 func (b *ballot) ask(node int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.over {
-		b.votes[node].open++
+	if !b.closed {
+		b.votes[node].inFlight++
 	}
-	return !b.over
+	return !b.closed
 }
 
 // wanted reports whether votes are still useful. A request for a vote that is sent after the release
@@ -75,7 +75,7 @@ func (b *ballot) ask(node int) bool {
 func (b *ballot) wanted() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.over
+	return !b.closed
 }
 
 // answered records the reply to a request for a vote (see learn). A release that waits for the reply continues after
@@ -85,18 +85,18 @@ func (b *ballot) answered(r *reply, began, now time.Time, prompt time.Duration) 
 	v := &b.votes[r.node]
 	if r.err == nil && r.says.isVote() {
 		b.learn(v, r, began, now, prompt)
-		v.given = true
+		v.mayHaveVoted = true
 	}
-	v.given, v.stray = v.given || r.unsure, v.stray || r.unsure
-	v.open--
-	given, stray := v.given, v.stray
+	v.mayHaveVoted, v.stray = v.mayHaveVoted || r.unsure, v.stray || r.unsure
+	v.inFlight--
+	mayHaveVoted, stray := v.mayHaveVoted, v.stray
 	var waits settler
-	if v.open == 0 {
-		waits, v.waits = v.waits, nil
+	if v.inFlight == 0 {
+		waits, v.settler = v.settler, nil
 	}
 	b.mu.Unlock()
 	if waits != nil {
-		waits.settled(given, stray)
+		waits.settled(mayHaveVoted, stray)
 	}
 }
 
@@ -117,7 +117,7 @@ func (b *ballot) renews(lease time.Duration) (stamps []string) {
 func (b *ballot) won(token int64, got []grant, now time.Time, prompt time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.token, b.since, b.sure = token, now, now.Add(prompt)
+	b.token, b.confirmedAt, b.confirmedUpTo = token, now, now.Add(prompt)
 	for i, g := range got {
 		if g.count > 0 {
 			v := &b.votes[i]
@@ -135,9 +135,9 @@ func (b *ballot) won(token int64, got []grant, now time.Time, prompt time.Durati
 func (b *ballot) confirm(s size, now time.Time, prompt time.Duration) {
 	var latest time.Time
 	for i := range b.votes {
-		at, nodes := b.votes[i].alone, 0
+		at, nodes := b.votes[i].noOtherUntil, 0
 		for j := range b.votes {
-			if !b.votes[j].alone.Before(at) {
+			if !b.votes[j].noOtherUntil.Before(at) {
 				nodes++
 			}
 		}
@@ -145,53 +145,55 @@ func (b *ballot) confirm(s size, now time.Time, prompt time.Duration) {
 			latest = at
 		}
 	}
-	if latest.Before(b.since) {
+	if latest.Before(b.confirmedAt) {
 		return
 	}
-	b.since, b.sure = now, latest.Add(prompt)
-	if b.sure.After(now) {
-		b.sure = now
+	b.confirmedAt, b.confirmedUpTo = now, latest.Add(prompt)
+	if b.confirmedUpTo.After(now) {
+		b.confirmedUpTo = now
 	}
 }
 
 // close stops requests for votes. It returns which nodes may have voted, their number, and the longest requested
 // lease.
-func (b *ballot) close() (given []bool, count int, lease time.Duration) {
+func (b *ballot) close() (voters []bool, count int, lease time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.over = true
-	given = make([]bool, len(b.votes))
+	b.closed = true
+	voters = make([]bool, len(b.votes))
 	for i, v := range b.votes {
-		if given[i] = v.given || v.open > 0; given[i] {
+		if voters[i] = v.mayHaveVoted || v.inFlight > 0; voters[i] {
 			count++
 		}
 	}
-	return given, count, b.lease
+	return voters, count, b.lease
 }
 
-// settler is called when no request to a node is under way, or when that takes too long. given: the node
+// settler is called when no request to a node is under way, or when that takes too long. mayHaveVoted: the node
 // may have voted. stray: a copy of a request may still make it vote.
-type settler interface{ settled(given, stray bool) }
+type settler interface {
+	settled(mayHaveVoted, stray bool)
+}
 
 // settle is called once for a node, after close. If no request is under way, it returns the arguments
 // of settled and true. Otherwise s is called with the last reply, or by giveUp.
-func (b *ballot) settle(node int, s settler) (given, stray, settled bool) {
+func (b *ballot) settle(node int, s settler) (mayHaveVoted, stray, settled bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := &b.votes[node]
-	if v.open > 0 {
-		v.waits = s
+	if v.inFlight > 0 {
+		v.settler = s
 		return false, false, false
 	}
-	return v.given, v.stray, true
+	return v.mayHaveVoted, v.stray, true
 }
 
-// giveUp calls s, if it still waits.
+// giveUp calls s, unless s was called before.
 func (b *ballot) giveUp(node int, s settler) {
 	b.mu.Lock()
-	waits := b.votes[node].waits == s
+	waits := b.votes[node].settler == s
 	if waits {
-		b.votes[node].waits = nil
+		b.votes[node].settler = nil
 	}
 	b.mu.Unlock()
 	if waits {
@@ -204,7 +206,7 @@ func (b *ballot) giveUp(node int, s settler) {
 func (b *ballot) old(node int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.since.IsZero() || !means[b.state(&b.votes[node])].others
+	return b.confirmedAt.IsZero() || !means[b.state(&b.votes[node])].others
 }
 
 // owes returns the token argument of a release to a node: negative if the node's counter has reached the token.
@@ -219,22 +221,22 @@ func (b *ballot) owes(node int) int64 {
 
 // ended returns what a reply to a release proves if the node has taken its vote back. The reply has neither stamp nor
 // age if the vote was old when the release was sent.
-func (b *ballot) ended(r reply, now time.Time) seen {
+func (b *ballot) ended(r reply, now time.Time) evidence {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if r.stamp == "" {
 		return older
 	}
-	v, by := b.votes[r.node], now.Add(-r.age)
-	if r.stamp != v.stamp || by.Before(v.by) {
-		v.stamp, v.by = r.stamp, by
+	v, grantedBy := b.votes[r.node], now.Add(-r.age)
+	if r.stamp != v.stamp || grantedBy.Before(v.grantedBy) {
+		v.stamp, v.grantedBy = r.stamp, grantedBy
 	}
 	return b.state(&v)
 }
 
 // unanswered returns what is known of a node that does not reply to a renewal. A vote that was granted again had been
 // lost before. The caller holds the mutex.
-func (b *ballot) unanswered(node int) seen {
+func (b *ballot) unanswered(node int) evidence {
 	if means[b.state(&b.votes[node])].ours {
 		return silent
 	}

@@ -31,7 +31,7 @@ type Knowledge struct {
 	view view
 	busy bool // as the home of locks: a refresh is under way
 
-	waiting map[refreshKey][]func(error) // as the home: callers that wait for a refresh
+	whenFresh map[refreshKey][]func(error) // as the home: callers that wait for a refresh
 }
 
 func (s *Knowledge) get() view {
@@ -42,10 +42,10 @@ func (s *Knowledge) get() view {
 
 // view is the knowledge of a node at one time.
 type view struct {
-	epoch   string        // the node's process, and since when that must not vote
-	since   time.Time     // when this client first got the epoch
-	evicts  string        // the policy, if it may evict keys
-	longest time.Duration // longest lease of RedLocks that the node knows
+	epoch      string        // the node's process, and since when that must not vote
+	epochSince time.Time     // when this client first got the epoch
+	evicts     string        // the policy, if it may evict keys
+	longest    time.Duration // longest lease of RedLocks that the node knows
 
 	// When our clock showed clockAt, the node's showed clock, give or take fuzz. clockAt is zero if that is
 	// not known.
@@ -57,12 +57,12 @@ type view struct {
 // noteEpoch records the epoch of a node.
 func (v *view) noteEpoch(epoch string, now time.Time) {
 	if v.epoch != epoch {
-		v.epoch, v.since = epoch, now
+		v.epoch, v.epochSince = epoch, now
 	}
 }
 
 // times returns the bounds of what the node's clock shows now.
-func (v view) times(now time.Time) (early, late time.Duration) {
+func (v view) times(now time.Time) (lower, upper time.Duration) {
 	age := now.Sub(v.clockAt)
 	fuzz := v.fuzz + age/clockDrift
 	return v.clock + age - fuzz, v.clock + age + fuzz
@@ -70,15 +70,15 @@ func (v view) times(now time.Time) (early, late time.Duration) {
 
 // noteClock records what a node's clock showed at some time between sent and now.
 func (v *view) noteClock(clock time.Duration, sent, now time.Time) {
-	early, late := clock, clock+now.Sub(sent)
+	lower, upper := clock, clock+now.Sub(sent)
 	if !v.clockAt.IsZero() {
 		// The earlier bounds may be narrower: unless the clock was set since, the true time
 		// is where both overlap.
-		if e, l := v.times(now); e <= late && early <= l {
-			early, late = max(early, e), min(late, l)
+		if e, l := v.times(now); e <= upper && lower <= l {
+			lower, upper = max(lower, e), min(upper, l)
 		}
 	}
-	v.clockAt, v.clock, v.fuzz = now, early+(late-early)/2, (late-early)/2
+	v.clockAt, v.clock, v.fuzz = now, lower+(upper-lower)/2, (upper-lower)/2
 }
 
 func (v view) unfit() error {
@@ -90,30 +90,30 @@ func (v view) unfit() error {
 // Uncertainty makes it narrower, never wider. The margin of each lease covers how far the
 // windows of two clients may be apart.
 func (q *quarantine) window() (lo, hi int64) {
-	early, late := q.times()
-	return (late[len(late)/2] - q.skew).Microseconds(), (early[len(early)/2] + q.skew + q.flight).Microseconds()
+	lower, upper := q.times()
+	return (upper[len(upper)/2] - q.skew).Microseconds(), (lower[len(lower)/2] + q.skew + q.flight).Microseconds()
 }
 
 // times returns the lower and upper bounds of what the nodes' clocks show, each sorted. The clock of a
 // node that cannot be reached is extrapolated.
-func (q *quarantine) times() (early, late []time.Duration) {
+func (q *quarantine) times() (lower, upper []time.Duration) {
 	now := q.clock.Now()
 	for _, n := range q.nodes {
 		if v := n.Knowledge.get(); !v.clockAt.IsZero() {
 			e, l := v.times(now)
-			early, late = append(early, e), append(late, l)
+			lower, upper = append(lower, e), append(upper, l)
 		}
 	}
-	slices.Sort(early)
-	slices.Sort(late)
-	return early, late
+	slices.Sort(lower)
+	slices.Sort(upper)
+	return lower, upper
 }
 
 // time returns the median of the nodes' clocks, in µs. One clock that has jumped ahead, and
 // is set right later, does not affect it.
 func (q *quarantine) time() int64 {
-	_, late := q.times()
-	return late[len(late)/2].Microseconds()
+	_, upper := q.times()
+	return upper[len(upper)/2].Microseconds()
 }
 
 // agree returns an error unless the nodes are known to be different servers and it is known
@@ -122,9 +122,9 @@ func (q *quarantine) agree() error {
 	if err := q.distinct(); err != nil {
 		return err
 	}
-	early, late := q.times()
-	if n := len(early); n < 3 && early[n-1]-late[0] > q.skew {
-		return fmt.Errorf("%w: the clocks of two nodes differ by %v, and no third tells which of them is right", ErrNoQuorum, early[n-1]-late[0])
+	lower, upper := q.times()
+	if n := len(lower); n < 3 && lower[n-1]-upper[0] > q.skew {
+		return fmt.Errorf("%w: the clocks of two nodes differ by %v, and no third tells which of them is right", ErrNoQuorum, lower[n-1]-upper[0])
 	}
 	return nil
 }

@@ -85,14 +85,14 @@ func (l *Lock) tooFew(need int, t *tally) error {
 // missing describes which votes are missing. The numbers add up to all nodes without a vote for the hold, which
 // are more than a quorum can do without.
 func (l *Lock) missing(need int, t *tally) string {
-	late := 0
+	regranted := 0
 	for _, why := range t.failed {
 		if why == errAnew {
-			late++
+			regranted++
 		}
 	}
-	text := fmt.Sprintf("%d of %d nodes could not vote", len(t.failed)-late, l.n)
-	others := counted(late, "has voted only now", "have voted only now") +
+	text := fmt.Sprintf("%d of %d nodes could not vote", len(t.failed)-regranted, l.n)
+	others := counted(regranted, "has voted only now", "have voted only now") +
 		counted(t.sights[taken], "votes for another owner", "vote for another owner") +
 		counted(t.sights[gone], "has no vote for it", "have no vote for it")
 	if others == "" {
@@ -199,13 +199,13 @@ func (t *grantTally) quarantined(left time.Duration) string {
 
 // unanswered returns how many nodes have not replied, as text after sep.
 func (t *grantTally) unanswered(sep string) string {
-	open := 0
+	n := 0
 	for i, g := range t.got {
-		if g.open && t.failed[i] == nil {
-			open++
+		if g.isPending && t.failed[i] == nil {
+			n++
 		}
 	}
-	return strings.Replace(counted(open, "has not answered yet", "have not answered yet"), ", ", sep, 1)
+	return strings.Replace(counted(n, "has not answered yet", "have not answered yet"), ", ", sep, 1)
 }
 
 // perNode adds the failure of each node to an error.

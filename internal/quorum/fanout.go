@@ -11,27 +11,27 @@ import (
 // fanout asks nodes, and collects their replies until the caller calls end. Requests under
 // way are not canceled then.
 type fanout struct {
-	l      *Lock
-	signal chan struct{}    // capacity 1: there are replies for the collector, at least wants
-	alarm  <-chan time.Time // ends the wait for a reply; nil if it is unbounded
-	open   int              // replies to come, for the collector
-	taken  int              // replies that the collector has taken
-	asks   []ask            // the latest requests
+	l           *Lock
+	signal      chan struct{}    // capacity 1: there are replies for the collector, at least wants
+	alarm       <-chan time.Time // ends the wait for a reply; nil if it is unbounded
+	outstanding int              // replies to come, for the collector
+	taken       int              // replies that the collector has taken
+	asks        []ask            // the latest requests
 
 	// wants is the least number of replies that can decide anything. Until then the collector
 	// sleeps, unless all replies have come.
 	wants int
 
-	mu      sync.Mutex // guards the rest
-	replies []reply
-	asked   int
-	ended   bool
-	quit    chan struct{} // closed by end; nil if nothing waits for it
-	under   int           // nodes that have not replied; the shutdown of the home waits for them
-	work    func()        // ends the work that began with the first request
-	parked  []parked      // requests that wait for the PING of a node
-	later   *time.Timer   // sends the requests that wait for the replies to earlier ones
-	settles int           // how many requests wait so
+	mu         sync.Mutex // guards the rest
+	replies    []reply
+	requests   int
+	ended      bool
+	quit       chan struct{} // closed by end; nil if nothing waits for it
+	unanswered int           // nodes that have not replied; the shutdown of the home waits for them
+	work       func()        // ends the work that began with the first request
+	parked     []parked      // requests that wait for the PING of a node
+	later      *time.Timer   // sends the requests that wait for the replies to earlier ones
+	settles    int           // how many requests wait so
 }
 
 // parked is a request to a node that may not reply.
@@ -81,7 +81,7 @@ type question struct {
 	// back is the release that takes votes back, or nil. It makes the requests, once earlier requests to the
 	// node have a reply, or have had none for a while. Nodes that never voted are skipped, and count as `none`.
 	// No caller waits for the replies, but the shutdown of the home and of the node does.
-	back *releases
+	back *releaseRequests
 }
 
 // ask is a request to one node. It implements wire.Errand and settler.
@@ -92,15 +92,15 @@ type ask struct {
 	node int
 	req  *wire.Request
 
-	sent  time.Time
-	noted bool  // the ballot has recorded the request
-	again bool  // a second request, for the rest of a release, is under way
-	said  reply // the reply to the first request, which is the one that counts
+	sent       time.Time
+	noted      bool  // the ballot has recorded the request
+	isRest     bool  // a second request, for the rest of a release, is under way
+	firstReply reply // the reply to the first request, which is the one that counts
 }
 
-// ask sends requests to nodes in parallel, and returns their number. The replies come within the node
+// ask sends requests to nodes in parallel, and returns n, their number. The replies come within the node
 // timeout. ctx has values for hooks; its end does not matter.
-func (f *fanout) ask(ctx context.Context, q question) (asked int) {
+func (f *fanout) ask(ctx context.Context, q question) (n int) {
 	l := f.l
 	ctx = lasting(ctx)
 	all := make([]ask, 0, l.n)
@@ -109,11 +109,11 @@ func (f *fanout) ask(ctx context.Context, q question) (asked int) {
 			all = append(all, ask{f: f, q: &q, ctx: ctx, node: i})
 		}
 	}
-	f.open += len(all)
+	f.outstanding += len(all)
 	f.asks = all
-	f.begin(len(all))
+	f.register(len(all))
 	for i := range all {
-		all[i].begin()
+		all[i].start()
 	}
 	if q.back != nil {
 		f.settleSoon(all)
@@ -129,38 +129,38 @@ func lasting(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// begin records that so many requests begin.
-func (f *fanout) begin(asked int) {
-	if asked == 0 {
+// register records that n requests begin.
+func (f *fanout) register(n int) {
+	if n == 0 {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.replies == nil {
-		f.replies = make([]reply, 0, asked)
+		f.replies = make([]reply, 0, n)
 	}
-	f.asked += asked
-	if f.under == 0 {
+	f.requests += n
+	if f.unanswered == 0 {
 		f.work = f.l.home().Wire.Begin()
 	}
-	f.under += asked
+	f.unanswered += n
 }
 
 // answered records that a node has replied, or that its request has failed.
 func (f *fanout) answered() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.under--
-	if f.under == 0 {
+	f.unanswered--
+	if f.unanswered == 0 {
 		f.l.home().Wire.End(f.work)
 	}
 }
 
-func (a *ask) begin() {
+func (a *ask) start() {
 	if a.q.back != nil {
 		a.calls(1)
-		if given, stray, settled := a.q.back.ballot.settle(a.node, a); settled {
-			a.goOn(given, stray)
+		if mayHaveVoted, stray, settled := a.q.back.ballot.settle(a.node, a); settled {
+			a.goOn(mayHaveVoted, stray)
 		} else {
 			a.f.mu.Lock()
 			a.f.settles++
@@ -168,22 +168,22 @@ func (a *ask) begin() {
 		}
 		return
 	}
-	req, known := a.q.request(a.node)
-	if known != nil {
-		a.answer(a.f.l.read(a.node, wire.Answer{Err: known}, a.q.read))
+	req, refusal := a.q.request(a.node)
+	if refusal != nil {
+		a.answer(a.f.l.read(a.node, wire.Answer{Err: refusal}, a.q.read))
 		return
 	}
 	a.send(req)
 }
 
 // calls changes the number of calls that the shutdown of the home and of the node waits for.
-func (a *ask) calls(by int) {
-	a.f.l.home().Calls.Add(by)
-	a.f.l.nodes[a.node].Calls.Add(by)
+func (a *ask) calls(n int) {
+	a.f.l.home().Calls.Add(n)
+	a.f.l.nodes[a.node].Calls.Add(n)
 }
 
 // settled implements settler.
-func (a *ask) settled(given, stray bool) {
+func (a *ask) settled(mayHaveVoted, stray bool) {
 	f := a.f
 	f.mu.Lock()
 	f.settles--
@@ -191,12 +191,12 @@ func (a *ask) settled(given, stray bool) {
 		f.later.Stop()
 	}
 	f.mu.Unlock()
-	a.goOn(given, stray)
+	a.goOn(mayHaveVoted, stray)
 }
 
 // goOn asks the node to take its vote back, if it may have given it.
-func (a *ask) goOn(given, stray bool) {
-	if given {
+func (a *ask) goOn(mayHaveVoted, stray bool) {
+	if mayHaveVoted {
 		a.send(a.q.back.to(a.node, stray))
 	} else {
 		a.answer(reply{})
@@ -302,9 +302,9 @@ func (a *ask) Answered(_ time.Time, answer wire.Answer) {
 	if !a.sent.IsZero() {
 		got.usual = time.Duration(l.nodes[a.node].took.Swap(int64(l.clock.Now().Sub(a.sent))))
 	}
-	if a.q.back != nil && !a.again && got.err == nil && got.says != released {
+	if a.q.back != nil && !a.isRest && got.err == nil && got.says != released {
 		if rest := a.q.back.rest(a.node, a.req); rest != nil {
-			a.again, a.said = true, got
+			a.isRest, a.firstReply = true, got
 			a.send(rest)
 			return
 		}
@@ -321,8 +321,8 @@ func (a *ask) answer(got reply) {
 	if back != nil {
 		back.answered(a.node, a.req, got.err)
 	}
-	if a.again {
-		got = a.said // the second request does not change whether the node had a vote
+	if a.isRest {
+		got = a.firstReply // the second request does not change whether the node had a vote
 	}
 	got.node = a.node
 	a.f.deliver(got)
@@ -339,7 +339,7 @@ func (f *fanout) deliver(got reply) {
 		return
 	}
 	f.replies = append(f.replies, got)
-	wake := len(f.replies) >= min(f.wants, f.asked)
+	wake := len(f.replies) >= min(f.wants, f.requests)
 	f.mu.Unlock()
 	if wake {
 		select {
@@ -357,7 +357,7 @@ func (f *fanout) take() (r reply, ok bool) {
 		return r, false
 	}
 	f.taken++
-	f.open--
+	f.outstanding--
 	return f.replies[f.taken-1], true
 }
 
@@ -377,10 +377,10 @@ func (l *Lock) read(i int, a wire.Answer, read func(wire.Answer) (reply, error))
 	return got
 }
 
-// next waits for the next reply; nothing else waits for replies of nodes. ok is false if no reply is outstanding,
+// nextReply waits for the next reply; nothing else waits for replies of nodes. ok is false if no reply is outstanding,
 // if the alarm rings, or if ctx has ended, which is the error. Replies that have come by then are returned first.
-func (f *fanout) next(ctx context.Context) (r reply, ok bool, err error) {
-	for f.open > 0 {
+func (f *fanout) nextReply(ctx context.Context) (r reply, ok bool, err error) {
+	for f.outstanding > 0 {
 		if r, ok := f.take(); ok {
 			return r, true, nil
 		}
@@ -400,9 +400,9 @@ func (f *fanout) next(ctx context.Context) (r reply, ok bool, err error) {
 }
 
 // collect passes each reply to count, until count returns true or there is no next reply.
-func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) error {
+func (f *fanout) collect(ctx context.Context, count func(reply) (done bool)) error {
 	for {
-		if r, ok, err := f.next(ctx); !ok || count(r) {
+		if r, ok, err := f.nextReply(ctx); !ok || count(r) {
 			return err
 		}
 	}
@@ -413,7 +413,7 @@ func (f *fanout) collect(ctx context.Context, count func(reply) (over bool)) err
 func (f *fanout) collectAll(ctx context.Context, count func(reply)) {
 	replied := make([]bool, f.l.n)
 	for {
-		r, ok, err := f.next(ctx)
+		r, ok, err := f.nextReply(ctx)
 		if !ok && err == nil {
 			return
 		}

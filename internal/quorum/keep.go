@@ -8,7 +8,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// round is one round of renewals: each node is asked to renew its vote for a hold.
+// renewalRound is one round of renewals: each node is asked to renew its vote for a hold.
 //
 // If so many votes have lasted that the other nodes are no quorum, no other owner can have had the lock since
 // the last confirmation. Any other hold needs the vote of one of these nodes. There, the other vote ended
@@ -19,15 +19,15 @@ import (
 // A vote that was granted again replaces one that was lost, but it proves nothing about the time before. A
 // round that has a quorum only with such votes is no confirmation, because another owner may have come and gone
 // in the gap.
-type round struct {
+type renewalRound struct {
 	*Lock
-	id     string
-	lease  time.Duration
-	ballot *ballot
-	stamps []string // known stamps by node when the round began
-	began  time.Time
-	sends  protocol.Dispatch // gets the result, unless a caller waits for it
-	again  bool              // this is the second round
+	id       string
+	lease    time.Duration
+	ballot   *ballot
+	stamps   []string // known stamps by node when the round began
+	began    time.Time
+	sends    protocol.Dispatch // gets the result, unless a caller waits for it
+	isSecond bool              // this is the second round
 
 	// Guarded by the mutex of the ballot.
 	tally   tally
@@ -35,14 +35,14 @@ type round struct {
 	decided bool
 }
 
-func (l *Lock) newRound(b *ballot, id string, lease time.Duration) *round {
-	n := &round{Lock: l, id: id, lease: lease, ballot: b, began: l.clock.Now(), tally: tally{size: l.size, open: l.n}}
+func (l *Lock) newRound(b *ballot, id string, lease time.Duration) *renewalRound {
+	n := &renewalRound{Lock: l, id: id, lease: lease, ballot: b, began: l.clock.Now(), tally: tally{size: l.size, outstanding: l.n}}
 	n.stamps = b.renews(lease)
 	return n
 }
 
 // request returns the RENEW for a node.
-func (n *round) request(i int) (*wire.Request, error) {
+func (n *renewalRound) request(i int) (*wire.Request, error) {
 	return n.quarantine.guard(i, true, &wire.Request{
 		Script: n.script("renew"),
 		Keys:   []string{n.record, n.counter, n.highest, n.gone + n.id},
@@ -52,7 +52,7 @@ func (n *round) request(i int) (*wire.Request, error) {
 
 // count counts a node's reply to the request sent at that time, and reports whether it decides the
 // round.
-func (n *round) count(r reply, sent time.Time) (decides bool) {
+func (n *renewalRound) count(r reply, sent time.Time) (decides bool) {
 	n.ballot.mu.Lock()
 	defer n.ballot.mu.Unlock()
 	if n.decided {
@@ -69,9 +69,9 @@ func (n *round) count(r reply, sent time.Time) (decides bool) {
 			n.sent = sent
 		}
 	case r.says == busy:
-		n.tally.saw(taken)
+		n.tally.add(taken)
 	default:
-		n.tally.saw(gone)
+		n.tally.add(gone)
 	}
 	n.decided = n.tally.renewal() != wait
 	return n.decided
@@ -84,7 +84,7 @@ func (l *Lock) overwritten(err error) bool {
 }
 
 // verdict returns the result of the round, and whether another round may succeed.
-func (n *round) verdict() (got protocol.Result[protocol.Kept], again bool) {
+func (n *renewalRound) verdict() (got protocol.Result[protocol.Kept], retry bool) {
 	n.ballot.mu.Lock()
 	defer n.ballot.mu.Unlock()
 	n.ballot.confirm(n.size, n.clock.Now(), n.prompt(0))
@@ -96,7 +96,7 @@ func (n *round) verdict() (got protocol.Result[protocol.Kept], again bool) {
 		got.Doubt = n.notConfirmed(&n.tally)
 		return got, false
 	case unknown:
-		return failed[protocol.Kept](n.notConfirmed(&n.tally)), n.tally.again()
+		return failed[protocol.Kept](n.notConfirmed(&n.tally)), n.tally.retryMaySucceed()
 	}
 	return outcome(lostTo(n.tally.sights[taken])), false
 }
@@ -105,7 +105,7 @@ func (n *round) verdict() (got protocol.Result[protocol.Kept], again bool) {
 func (l *Lock) Reenter(id string, lease time.Duration, entries int, _ bool) protocol.Request[protocol.Kept] {
 	return request[protocol.Kept]{func(ctx context.Context) protocol.Result[protocol.Kept] {
 		got := l.renew(ctx, id, lease)
-		if b := l.cfg.Ballots.of(id); b != nil && got.Err == nil && got.Outcome == protocol.Done {
+		if b := l.cfg.Ballots.get(id); b != nil && got.Err == nil && got.Outcome == protocol.Done {
 			b.entries.Store(int64(entries))
 		}
 		return got
@@ -122,8 +122,8 @@ func (l *Lock) Renew(id string, lease time.Duration) protocol.Task {
 // renew renews the votes for a hold while the caller waits, in one round or two. If the result is doubtful it returns
 // an error, not success.
 func (l *Lock) renew(ctx context.Context, id string, lease time.Duration) protocol.Result[protocol.Kept] {
-	got, again := l.renewOnce(ctx, id, lease)
-	if again {
+	got, retry := l.renewOnce(ctx, id, lease)
+	if retry {
 		got, _ = l.renewOnce(ctx, id, lease)
 	}
 	if got.Doubt != nil {
@@ -132,8 +132,8 @@ func (l *Lock) renew(ctx context.Context, id string, lease time.Duration) protoc
 	return got
 }
 
-func (l *Lock) renewOnce(ctx context.Context, id string, lease time.Duration) (got protocol.Result[protocol.Kept], again bool) {
-	b := l.cfg.Ballots.of(id)
+func (l *Lock) renewOnce(ctx context.Context, id string, lease time.Duration) (got protocol.Result[protocol.Kept], retry bool) {
+	b := l.cfg.Ballots.get(id)
 	if b == nil {
 		return outcome(protocol.Removed), false
 	}
@@ -144,22 +144,22 @@ func (l *Lock) renewOnce(ctx context.Context, id string, lease time.Duration) (g
 	f := l.fanout().decides()
 	defer f.end()
 	f.ask(ctx, question{request: n.request, read: readRenew, ballot: b, began: n.began})
-	err := f.collect(ctx, func(r reply) (over bool) {
+	err := f.collect(ctx, func(r reply) (done bool) {
 		if !n.count(r, time.Time{}) {
 			return false
 		}
-		got, again = n.verdict()
+		got, retry = n.verdict()
 		return true
 	})
 	if err != nil {
 		return failed[protocol.Kept](err), false
 	}
-	return got, again
+	return got, retry
 }
 
 // sendRenewal renews the votes for the watchdog, by an errand to each node.
 func (l *Lock) sendRenewal(id string, lease time.Duration, d protocol.Dispatch) {
-	b := l.cfg.Ballots.of(id)
+	b := l.cfg.Ballots.get(id)
 	if b == nil {
 		d.Done(time.Time{}, outcome(protocol.Removed))
 		return
@@ -171,56 +171,56 @@ func (l *Lock) sendRenewal(id string, lease time.Duration, d protocol.Dispatch) 
 		}
 		n := l.newRound(b, id, lease)
 		n.sends = d
-		n.begin()
+		n.start()
 	})
 }
 
-// errand asks a node to renew its vote for a hold. Each hold has one errand per node, so a slow node
+// renewalErrand asks a node to renew its vote for a hold. Each hold has one errand per node, so a slow node
 // has at most one of its renewals under way. It implements wire.Errand.
-type errand struct {
+type renewalErrand struct {
 	l      *Lock
 	ballot *ballot
 	node   int
 
 	// Guarded by the mutex of the ballot.
-	state errandState
-	round *round // the current round, or the last one
+	phase errandPhase
+	round *renewalRound // the current round, or the last one
 }
 
-type errandState int
+type errandPhase int
 
 const (
-	errandIdle   errandState = iota
+	errandIdle   errandPhase = iota
 	errandQueued             // waits to be sent, for the round that is current then
 	errandSent               // is sent, or about to be
 	errandNoted              // is sent, and recorded in the ballot
 )
 
-// begin begins a round, unless one is under way, which ends when its errands do.
-func (n *round) begin() {
+// start begins a round, unless one is under way, which ends when its errands do.
+func (n *renewalRound) start() {
 	b, lost := n.ballot, n.lost()
 	b.mu.Lock()
-	if b.latest != nil && !b.latest.decided {
+	if b.latestRound != nil && !b.latestRound.decided {
 		b.mu.Unlock()
 		return
 	}
-	b.latest = n
+	b.latestRound = n
 	if b.errands == nil {
-		b.errands = make([]errand, n.n)
+		b.errands = make([]renewalErrand, n.n)
 		for i := range b.errands {
-			b.errands[i] = errand{l: n.Lock, ballot: n.ballot, node: i}
+			b.errands[i] = renewalErrand{l: n.Lock, ballot: n.ballot, node: i}
 		}
 	}
 	var idle, silent []int
 	for i := range b.errands {
 		e := &b.errands[i]
 		switch {
-		case e.state == errandQueued:
+		case e.phase == errandQueued:
 			e.round = n
-		case e.state != errandIdle || lost[i]:
+		case e.phase != errandIdle || lost[i]:
 			silent = append(silent, i)
 		default:
-			e.state, e.round = errandQueued, n
+			e.phase, e.round = errandQueued, n
 			idle = append(idle, i)
 		}
 	}
@@ -237,7 +237,7 @@ func (n *round) begin() {
 // node would wait for a PING, and the round with it. A hold that lost a vote to a rival for a moment
 // would then ask for it only once or twice in its lease. The PING is under way, so the first round
 // after the node is back asks it again.
-func (n *round) lost() []bool {
+func (n *renewalRound) lost() []bool {
 	lost, count := make([]bool, n.n), 0
 	for i, node := range n.nodes {
 		if lost[i] = node.Wire.IsLost(n.cfg.NodeTimeout); lost[i] {
@@ -251,33 +251,33 @@ func (n *round) lost() []bool {
 }
 
 // note counts the reply to an errand, and continues with the next round or the result.
-func (n *round) note(r reply, sent time.Time) {
+func (n *renewalRound) note(r reply, sent time.Time) {
 	if !n.count(r, sent) {
 		return
 	}
-	got, again := n.verdict()
-	if again && !n.again {
+	got, retry := n.verdict()
+	if retry && !n.isSecond {
 		next := n.newRound(n.ballot, n.id, n.lease)
-		next.sends, next.again = n.sends, true
-		next.begin()
+		next.sends, next.isSecond = n.sends, true
+		next.start()
 		return
 	}
 	n.sends.Done(n.sent, got)
 }
 
 // Context implements wire.Errand.
-func (e *errand) Context() context.Context { return e.l.home().Wire.Context() }
+func (e *renewalErrand) Context() context.Context { return e.l.home().Wire.Context() }
 
 // Timeout implements wire.Errand.
-func (e *errand) Timeout() time.Duration { return e.l.cfg.NodeTimeout }
+func (e *renewalErrand) Timeout() time.Duration { return e.l.cfg.NodeTimeout }
 
 // Wanted implements wire.Errand.
-func (e *errand) Wanted() bool { return e.ballot.wanted() }
+func (e *renewalErrand) Wanted() bool { return e.ballot.wanted() }
 
 // Request implements wire.Errand.
-func (e *errand) Request() (*wire.Request, error) {
+func (e *renewalErrand) Request() (*wire.Request, error) {
 	e.ballot.mu.Lock()
-	e.state = errandSent
+	e.phase = errandSent
 	n := e.round
 	e.ballot.mu.Unlock()
 	// The hold may have been lost while the errand waited: its vote must not be prolonged.
@@ -285,7 +285,7 @@ func (e *errand) Request() (*wire.Request, error) {
 		return nil, wire.ErrTooLate
 	}
 	e.ballot.mu.Lock()
-	e.state = errandNoted
+	e.phase = errandNoted
 	e.ballot.mu.Unlock()
 	r, err := n.request(e.node)
 	if err == nil {
@@ -295,10 +295,10 @@ func (e *errand) Request() (*wire.Request, error) {
 }
 
 // Answered implements wire.Errand.
-func (e *errand) Answered(sent time.Time, a wire.Answer) {
+func (e *renewalErrand) Answered(sent time.Time, a wire.Answer) {
 	e.ballot.mu.Lock()
-	n, noted := e.round, e.state == errandNoted
-	e.state, e.round = errandIdle, nil
+	n, noted := e.round, e.phase == errandNoted
+	e.phase, e.round = errandIdle, nil
 	e.ballot.mu.Unlock()
 	got := e.l.read(e.node, a, readRenew)
 	if noted {

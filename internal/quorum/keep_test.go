@@ -243,7 +243,7 @@ func newVotes(start time.Time, grace time.Duration) *ballot {
 // lasts confirms the hold by a round that began then, and found the votes of all nodes.
 func (b *ballot) lasts(began, now time.Time, prompt time.Duration) {
 	for i := range b.votes {
-		b.votes[i].alone = began
+		b.votes[i].noOtherUntil = began
 	}
 	b.confirm(size{3, 2}, now, prompt)
 }
@@ -271,18 +271,18 @@ func TestLateFreshVoteHasNotLasted(t *testing.T) {
 	if b.unanswered(2) != silent {
 		t.Error("a vote of before the confirmation, or so it says, is not one that was forgotten since")
 	}
-	if r := finds(2, since.Add(time.Millisecond)); r.says != continuous || r.seen != newer {
+	if r := finds(2, since.Add(time.Millisecond)); r.says != continuous || r.evidence != newer {
 		t.Errorf("it was granted after the confirmation: %+v", r)
 	}
 	b.hears(reply{node: 1, says: fresh, stamp: "9:8"}, before, after)
-	if r := finds(1, before.Add(-time.Millisecond)); r.says != continuous || r.seen != older {
+	if r := finds(1, before.Add(-time.Millisecond)); r.says != continuous || r.evidence != older {
 		t.Errorf("it was granted before the confirmation: %+v", r)
 	}
 	b.hears(reply{node: 0, says: fresh, stamp: "9:9"}, after, after)
 	if r := b.hears(reply{node: 0, says: fresh, stamp: "9:9", age: time.Second}, after, after); r.says != fresh {
 		t.Errorf("two rounds have found it at the same time, and it counts from the next one on: %+v", r)
 	}
-	if r := finds(0, after); b.unanswered(0) != newer || r.says != continuous || r.seen != newer {
+	if r := finds(0, after); b.unanswered(0) != newer || r.says != continuous || r.evidence != newer {
 		t.Errorf("a vote of since then is forgotten until the next confirmation: %+v", r)
 	}
 }
@@ -302,12 +302,12 @@ func TestTwoGrantsHeardOfInAnyOrder(t *testing.T) {
 			if says == granted {
 				began = time.Time{}
 			}
-			if r := b.hears(reply{node: 2, says: says, stamp: "9:2", age: time.Hour}, began, later); r.seen != newer || b.old(2) {
-				t.Errorf("%v: %v", says, r.seen)
+			if r := b.hears(reply{node: 2, says: says, stamp: "9:2", age: time.Hour}, began, later); r.evidence != newer || b.old(2) {
+				t.Errorf("%v: %v", says, r.evidence)
 			}
 		}
 		b.lasts(later, later, 0)
-		if r := b.hears(reply{node: 2, says: fresh, stamp: "9:2", age: time.Hour}, later.Add(1), later.Add(2)); r.says != fresh || r.seen != older {
+		if r := b.hears(reply{node: 2, says: fresh, stamp: "9:2", age: time.Hour}, later.Add(1), later.Add(2)); r.says != fresh || r.evidence != older {
 			t.Errorf("%v: %+v", says, r)
 		}
 	}
@@ -375,7 +375,7 @@ func TestRenewalTellsTheAgeOfAVoteThatCameLate(t *testing.T) {
 		if v.old(2) || !v.old(1) {
 			t.Error("it is not known whether it is as old as the hold")
 		}
-		if r := v.hears(reply{node: 2, says: continuous, stamp: "9:9", age: time.Minute - c.granted}, now, now); (r.seen == older) != c.counts {
+		if r := v.hears(reply{node: 2, says: continuous, stamp: "9:9", age: time.Minute - c.granted}, now, now); (r.evidence == older) != c.counts {
 			t.Errorf("granted after %v: %+v", c.granted, r)
 		}
 	}
@@ -504,7 +504,7 @@ func TestReleaseTellsTheAgeOfAVoteThatCameLate(t *testing.T) {
 	id, arrive := h.late(false, 1000)
 	clock.by.Store(int64(time.Minute))
 	arrive()
-	if v := h.cfg.Ballots.of(id); v.old(3) || v.old(4) {
+	if v := h.cfg.Ballots.get(id); v.old(3) || v.old(4) {
 		t.Fatal("the replies were not late")
 	}
 	clock.by.Store(-int64(time.Minute)) // so that the votes were granted in time
@@ -528,7 +528,7 @@ func TestRenewalBeforeTheReplyToTheAcquire(t *testing.T) {
 			}
 			arrive()
 			for i := range h.nodes {
-				if !h.cfg.Ballots.of(id).old(i) {
+				if !h.cfg.Ballots.get(id).old(i) {
 					t.Errorf("the vote of node %d counts as younger than the hold", i+1)
 				}
 			}
@@ -549,7 +549,7 @@ func TestAcquireAnsweredDuringTheRenewal(t *testing.T) {
 	began, now := start.Add(time.Minute), start.Add(2*time.Minute)
 	v := newVotes(start, promptFloor)
 	v.hears(reply{node: 2, says: granted, stamp: "9:1", count: 9}, time.Time{}, start)
-	if r := v.hears(reply{node: 2, says: fresh, stamp: "9:1", age: 2 * time.Minute}, began, now); r.says != continuous || r.seen != older {
+	if r := v.hears(reply{node: 2, says: fresh, stamp: "9:1", age: 2 * time.Minute}, began, now); r.says != continuous || r.evidence != older {
 		t.Errorf("%+v", r)
 	}
 }
@@ -675,16 +675,16 @@ func TestVoteGrantedLateInTheConfirmingRound(t *testing.T) {
 	for _, c := range []struct {
 		heard time.Duration // after the round has begun, which is confirmed after a second
 		count string
-		want  seen
+		want  evidence
 	}{
 		{promptFloor, "99:1", older}, // such a round may take so long
 		{2 * promptFloor, "99:1", none},
 		{2 * promptFloor, "8:1", older}, // the node has voted for nobody else
 	} {
 		v, now := newVotes(start, 0), start.Add(c.heard)
-		finds := func() seen {
+		finds := func() evidence {
 			now = now.Add(time.Second)
-			return v.hears(reply{node: 2, says: continuous, stamp: c.count, age: now.Sub(start.Add(c.heard))}, now, now).seen
+			return v.hears(reply{node: 2, says: continuous, stamp: c.count, age: now.Sub(start.Add(c.heard))}, now, now).evidence
 		}
 		v.hears(reply{node: 2, says: fresh, stamp: c.count}, start, now)
 		v.lasts(start.Add(1), start.Add(time.Second), promptFloor)
@@ -700,8 +700,8 @@ func TestVoteGrantedLateInTheConfirmingRound(t *testing.T) {
 			t.Errorf("%+v: after another confirmation: %v", c, got)
 		}
 		v.lasts(start, end, 0) // by a round that is over
-		if v.since != start.Add(time.Minute) {
-			t.Errorf("confirmed at %v", v.since)
+		if v.confirmedAt != start.Add(time.Minute) {
+			t.Errorf("confirmed at %v", v.confirmedAt)
 		}
 	}
 }
@@ -715,14 +715,14 @@ func TestRoundsConfirmTogether(t *testing.T) {
 	b := (&Lock{size: size{5, 3}}).newBallot(lease)
 	old := grant{stamp: "7:1", count: 7}
 	b.won(7, []grant{old, old, old, old, old}, start, promptFloor)
-	finds := func(round, node int, granted time.Time, stamp string) seen {
+	finds := func(round, node int, granted time.Time, stamp string) evidence {
 		now := at(round).Add(promptFloor)
-		return b.hears(reply{node: node, says: continuous, stamp: stamp, age: now.Sub(granted)}, at(round), now).seen
+		return b.hears(reply{node: node, says: continuous, stamp: stamp, age: now.Sub(granted)}, at(round), now).evidence
 	}
 	anew := func(round, node int) { b.hears(reply{node: node, says: fresh, stamp: "99:1"}, at(round), at(round)) }
 	confirmed := func(round int) time.Time {
 		b.confirm(size{5, 3}, at(round).Add(promptFloor), 0)
-		return b.sure
+		return b.confirmedUpTo
 	}
 	anew(10, 3)
 	anew(10, 4)

@@ -1,13 +1,13 @@
 package quorum
 
 // This file decides, at a renewal and at a release, whether a hold has lasted: whether no other hold can
-// have had the votes of a quorum since the last confirmation (see round).
+// have had the votes of a quorum since the last confirmation (see renewalRound).
 
-// seen is what the replies since the last confirmation prove about a node. The first four are the states of a vote.
-type seen uint8
+// evidence is what the replies since the last confirmation prove about a node. The first four are the states of a vote.
+type evidence uint8
 
 const (
-	none seen = iota
+	none evidence = iota
 	older
 	sole
 	newer
@@ -18,7 +18,7 @@ const (
 	kinds
 )
 
-// means has the conclusions from each kind.
+// means has the conclusions from each kind of evidence.
 var means = [kinds]struct {
 	others bool // another hold may have had the node's vote since the last confirmation
 	ours   bool // this hold may have had the vote all the time
@@ -38,7 +38,7 @@ var means = [kinds]struct {
 // may returns how many nodes may have voted for another hold, including those that have not replied yet; how many may
 // have voted for this hold all the time; and how many may still have a vote for it.
 func (t *tally) may() (others, ours, left int) {
-	others, left = t.n, t.open
+	others, left = t.n, t.outstanding
 	for kind, m := range means {
 		if !m.others {
 			others -= t.sights[kind]
@@ -55,13 +55,13 @@ func (t *tally) may() (others, ours, left int) {
 
 // renewed counts a renewed vote, CONTINUOUS or FRESH.
 func (t *tally) renewed(r reply) {
-	t.saw(r.seen)
+	t.add(r.evidence)
 	if r.says == continuous {
 		t.votes++
 	} else {
 		t.later++
 	}
-	if r.says == fresh || r.seen == newer {
+	if r.says == fresh || r.evidence == newer {
 		t.misses(r.node, errAnew)
 	}
 }
@@ -80,7 +80,7 @@ func (t *tally) renewal() decision {
 	switch lasted := t.enough(t.votes); {
 	case lasted && !t.enough(others):
 		return yes
-	case t.open > 0:
+	case t.outstanding > 0:
 		return wait
 	case !t.blocks(ours), t.blocks(t.sights[gone]):
 		return no
@@ -90,9 +90,9 @@ func (t *tally) renewal() decision {
 	return unknown
 }
 
-// again reports whether another round may succeed after an unknown result: the votes that were
+// retryMaySucceed reports whether another round may succeed after an unknown result: the votes that were
 // granted again in this round complete a quorum.
-func (t *tally) again() bool { return t.renewal() == unknown && t.enough(t.votes+t.later) }
+func (t *tally) retryMaySucceed() bool { return t.renewal() == unknown && t.enough(t.votes+t.later) }
 
 // release decides a release by this table. Nodes that never had a vote for the hold get a request
 // only if their replies can make the result yes.
@@ -104,12 +104,12 @@ func (t *tally) again() bool { return t.renewal() == unknown && t.enough(t.votes
 //	                              none of these                    unknown  it depends on silent nodes, or on late votes
 func (t *tally) release() decision {
 	others, ours, left := t.may()
-	switch alone := !t.enough(others); {
-	case t.open > 0 && (!alone || t.blocks(left)):
+	switch lasted := !t.enough(others); {
+	case t.outstanding > 0 && (!lasted || t.blocks(left)):
 		return wait // nodes that hang do not delay the release of a hold that the others have confirmed
 	case t.blocks(left):
 		return unknown
-	case alone:
+	case lasted:
 		return yes
 	case !t.blocks(ours):
 		return no
@@ -123,12 +123,12 @@ func (t *tally) incomplete() bool {
 	return t.blocks(left)
 }
 
-// more reports whether replies of the nodes without a request may turn an unknown result into yes.
-func (t *tally) more() bool {
+// othersMayDecide reports whether replies of the nodes without a request may turn an unknown result into yes.
+func (t *tally) othersMayDecide() bool {
 	others, _, _ := t.may()
-	asked := t.open
+	requested := t.outstanding
 	for _, nodes := range t.sights {
-		asked += nodes
+		requested += nodes
 	}
-	return t.release() == unknown && !t.incomplete() && !t.enough(others-(t.n-asked))
+	return t.release() == unknown && !t.incomplete() && !t.enough(others-(t.n-requested))
 }

@@ -12,7 +12,7 @@ import (
 type world struct{ others, ours, left int }
 
 // worlds reads the table: what may have become of nodes of which this was seen.
-func worlds(all []seen) (w world) {
+func worlds(all []evidence) (w world) {
 	for _, kind := range all {
 		m := means[kind]
 		if m.others {
@@ -29,7 +29,7 @@ func worlds(all []seen) (w world) {
 }
 
 // allGone are nodes of which that was seen, or which counts the same: nothing was.
-func allGone(n int) (all []seen) { return slices.Repeat([]seen{gone}, n) }
+func allGone(n int) (all []evidence) { return slices.Repeat([]evidence{gone}, n) }
 
 // Each row of the table has a reason, and none says that a node that another hold cannot have had may
 // have lost its vote.
@@ -50,9 +50,9 @@ func TestTableOfWhatIsSeenOfANode(t *testing.T) {
 
 // kindsOf are the rows that a release, or a renewal, can see of a node.
 var (
-	atRelease = []seen{older, sole, none, gone, taken, silent}
-	ofOthers  = []seen{sole, gone, taken, silent} // of a node that never had a vote for the hold
-	atRenewal = []seen{older, sole, newer, none, gone, taken, silent}
+	atRelease = []evidence{older, sole, none, gone, taken, silent}
+	ofOthers  = []evidence{sole, gone, taken, silent} // of a node that never had a vote for the hold
+	atRenewal = []evidence{older, sole, newer, none, gone, taken, silent}
 )
 
 // Whatever the order of replies, a release has the result that the table tells from all of them: it
@@ -66,7 +66,7 @@ func TestReleaseTallyInEveryOrder(t *testing.T) {
 		for voters := 0; voters <= s.n; voters++ {
 			multisets(voters, len(atRelease), func(at []int) {
 				orders(at, func(order []int) {
-					tally := tally{size: s, open: voters}
+					tally := tally{size: s, outstanding: voters}
 					told := allGone(s.n) // never asked
 					for i, kind := range at {
 						told[i] = atRelease[kind]
@@ -76,7 +76,7 @@ func TestReleaseTallyInEveryOrder(t *testing.T) {
 						t.Fatalf("%v %v: it waits for nothing", s, told)
 					}
 					w := worlds(told)
-					more := tally.more()
+					more := tally.othersMayDecide()
 					if want := w.left <= s.n-s.q && w.others >= s.q && w.ours > s.n-s.q && w.others-(s.n-voters) < s.q; more != want {
 						t.Fatalf("%v %v: asks the others: %v", s, told, more)
 					}
@@ -86,11 +86,11 @@ func TestReleaseTallyInEveryOrder(t *testing.T) {
 					}
 					asked++
 					multisets(s.n-voters, len(ofOthers), func(rest []int) {
-						again, all := tally, append([]seen(nil), told...)
-						again.open += s.n - voters
+						again, all := tally, append([]evidence(nil), told...)
+						again.outstanding += s.n - voters
 						for i, kind := range rest {
 							all[voters+i] = ofOthers[kind]
-							again.saw(ofOthers[kind])
+							again.add(ofOthers[kind])
 						}
 						ends[judge(t, &again, all)]++
 					})
@@ -104,7 +104,7 @@ func TestReleaseTallyInEveryOrder(t *testing.T) {
 }
 
 // see has a release see nodes in an order, until it decides.
-func see(t *testing.T, tally *tally, told []seen, order []int) {
+func see(t *testing.T, tally *tally, told []evidence, order []int) {
 	t.Helper()
 	s := tally.size
 	for k := 0; tally.release() == wait; k++ {
@@ -119,12 +119,12 @@ func see(t *testing.T, tally *tally, told []seen, order []int) {
 		if w := worlds(heard); w.others < s.q && w.left+len(order)-k <= s.n-s.q {
 			t.Fatalf("%v %v: waits after %v", s, told, order[:k])
 		}
-		tally.saw(told[order[k]])
+		tally.add(told[order[k]])
 	}
 }
 
 // judge compares the result of a release with the table.
-func judge(t *testing.T, tally *tally, told []seen) decision {
+func judge(t *testing.T, tally *tally, told []evidence) decision {
 	t.Helper()
 	s, w, got := tally.size, worlds(told), tally.release()
 	want := unknown
@@ -160,12 +160,12 @@ func TestRenewTallyInEveryOrder(t *testing.T) {
 		ends, again := map[decision]int{}, 0
 		// Votes that were granted since the last confirmation may have been known before this round.
 		multisets(s.n, 2*len(atRenewal), func(at []int) {
-			told, known := make([]seen, s.n), make([]bool, s.n)
+			told, known := make([]evidence, s.n), make([]bool, s.n)
 			for i, kind := range at {
 				told[i], known[i] = atRenewal[kind%len(atRenewal)], kind >= len(atRenewal)
 			}
 			orders(at, func(order []int) {
-				tally := tally{size: s, open: s.n}
+				tally := tally{size: s, outstanding: s.n}
 				renewed(t, &tally, told, known, order)
 				w, votes, granted, left := worlds(told), 0, 0, 0
 				for i, kind := range told {
@@ -191,10 +191,10 @@ func TestRenewTallyInEveryOrder(t *testing.T) {
 				if got != want {
 					t.Fatalf("%v %v: %v after %v, want %v", s, told, got, order, want)
 				}
-				if tally.again() != (got == unknown && votes+granted >= s.q) {
-					t.Fatalf("%v %v: again %v after %v", s, told, tally.again(), order)
+				if tally.retryMaySucceed() != (got == unknown && votes+granted >= s.q) {
+					t.Fatalf("%v %v: again %v after %v", s, told, tally.retryMaySucceed(), order)
 				}
-				if tally.again() {
+				if tally.retryMaySucceed() {
 					again++
 				}
 				ends[got]++
@@ -208,7 +208,7 @@ func TestRenewTallyInEveryOrder(t *testing.T) {
 
 // renewed has a round see nodes in an order, until it is decided. known nodes have voted anew before, or have
 // overwritten the vote.
-func renewed(t *testing.T, tally *tally, told []seen, known []bool, order []int) {
+func renewed(t *testing.T, tally *tally, told []evidence, known []bool, order []int) {
 	t.Helper()
 	s := tally.size
 	heard := allGone(s.n)
@@ -225,13 +225,13 @@ func renewed(t *testing.T, tally *tally, told []seen, known []bool, order []int)
 		switch kind := told[i]; {
 		case kind == older || kind == none || known[i] && (kind == sole || kind == newer):
 			votes++
-			tally.renewed(reply{node: i, says: continuous, seen: kind})
+			tally.renewed(reply{node: i, says: continuous, evidence: kind})
 		case kind == sole || kind == newer:
-			tally.renewed(reply{node: i, says: fresh, seen: kind})
+			tally.renewed(reply{node: i, says: fresh, evidence: kind})
 		case kind == gone && known[i]:
 			tally.fail(i, replaced, errSilent)
 		case kind == gone || kind == taken:
-			tally.saw(kind)
+			tally.add(kind)
 		default:
 			tally.fail(i, silent, errSilent)
 		}
@@ -244,10 +244,10 @@ func renewed(t *testing.T, tally *tally, told []seen, known []bool, order []int)
 // A node that has voted anew since the last confirmation, and is silent now, has not kept its vote.
 func TestRenewTallyOfASilentNodeThatHasForgotten(t *testing.T) {
 	t.Parallel()
-	tally := tally{size: size{3, 2}, open: 3}
+	tally := tally{size: size{3, 2}, outstanding: 3}
 	tally.fail(0, newer, errSilent)
 	tally.fail(1, newer, errSilent)
-	tally.renewed(reply{node: 2, says: continuous, seen: older})
+	tally.renewed(reply{node: 2, says: continuous, evidence: older})
 	if got := tally.renewal(); got != no {
 		t.Errorf("two of three have forgotten: %v", got)
 	}
@@ -258,39 +258,39 @@ func TestReleaseTallyBesideAnotherOwner(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		size   size
-		seen   []seen // of the voters,
-		others []seen // and of those that are asked after them
+		seen   []evidence // of the voters,
+		others []evidence // and of those that are asked after them
 		want   decision
 	}{
-		{size{5, 3}, []seen{older, older, taken, taken, silent}, nil, unknown},      // a lost first copy, or a stopped node
-		{size{5, 3}, []seen{older, silent, silent, taken, taken}, nil, unknown},     //
-		{size{5, 3}, []seen{older, older, gone, gone, silent}, nil, unknown},        // the other has left
-		{size{5, 3}, []seen{older, older, older, taken, taken}, nil, yes},           // tries that will take their votes back
-		{size{5, 3}, []seen{older, older, older, silent, silent}, nil, yes},         //
-		{size{3, 2}, []seen{older, silent}, []seen{taken}, unknown},                 // the third node was away at the acquire
-		{size{3, 2}, []seen{older, silent}, []seen{gone}, unknown},                  // it has voted for another, which has left
-		{size{3, 2}, []seen{older, silent}, []seen{sole}, yes},                      // it has voted for nobody
-		{size{5, 3}, []seen{older, older, silent}, []seen{sole, taken}, yes},        //
-		{size{5, 3}, []seen{older, older, silent}, []seen{gone, taken}, unknown},    //
-		{size{5, 3}, []seen{older, older, silent}, []seen{silent, silent}, unknown}, //
-		{size{5, 4}, []seen{older, older, silent, taken, taken}, nil, yes},          // four need one of the two
-		{size{5, 4}, []seen{older, taken, taken, taken, silent}, nil, unknown},      //
-		{size{3, 2}, []seen{older, taken, taken}, nil, no},                          //
-		{size{5, 3}, []seen{gone, silent, silent, gone, gone}, nil, no},             //
-		{size{5, 3}, []seen{older, older, silent, silent, silent}, nil, unknown},    //
+		{size{5, 3}, []evidence{older, older, taken, taken, silent}, nil, unknown},          // a lost first copy, or a stopped node
+		{size{5, 3}, []evidence{older, silent, silent, taken, taken}, nil, unknown},         //
+		{size{5, 3}, []evidence{older, older, gone, gone, silent}, nil, unknown},            // the other has left
+		{size{5, 3}, []evidence{older, older, older, taken, taken}, nil, yes},               // tries that will take their votes back
+		{size{5, 3}, []evidence{older, older, older, silent, silent}, nil, yes},             //
+		{size{3, 2}, []evidence{older, silent}, []evidence{taken}, unknown},                 // the third node was away at the acquire
+		{size{3, 2}, []evidence{older, silent}, []evidence{gone}, unknown},                  // it has voted for another, which has left
+		{size{3, 2}, []evidence{older, silent}, []evidence{sole}, yes},                      // it has voted for nobody
+		{size{5, 3}, []evidence{older, older, silent}, []evidence{sole, taken}, yes},        //
+		{size{5, 3}, []evidence{older, older, silent}, []evidence{gone, taken}, unknown},    //
+		{size{5, 3}, []evidence{older, older, silent}, []evidence{silent, silent}, unknown}, //
+		{size{5, 4}, []evidence{older, older, silent, taken, taken}, nil, yes},              // four need one of the two
+		{size{5, 4}, []evidence{older, taken, taken, taken, silent}, nil, unknown},          //
+		{size{3, 2}, []evidence{older, taken, taken}, nil, no},                              //
+		{size{5, 3}, []evidence{gone, silent, silent, gone, gone}, nil, no},                 //
+		{size{5, 3}, []evidence{older, older, silent, silent, silent}, nil, unknown},        //
 	} {
-		tally := tally{size: c.size, open: len(c.seen)}
+		tally := tally{size: c.size, outstanding: len(c.seen)}
 		for _, kind := range c.seen {
-			tally.saw(kind)
+			tally.add(kind)
 		}
-		if tally.more() != (c.others != nil) {
-			t.Errorf("%v %v: asks the others: %v", c.size, c.seen, tally.more())
+		if tally.othersMayDecide() != (c.others != nil) {
+			t.Errorf("%v %v: asks the others: %v", c.size, c.seen, tally.othersMayDecide())
 			continue
 		}
 		if c.others != nil {
-			tally.open += len(c.others)
+			tally.outstanding += len(c.others)
 			for _, kind := range c.others {
-				tally.saw(kind)
+				tally.add(kind)
 			}
 		}
 		if got := tally.release(); got != c.want {

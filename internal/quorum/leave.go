@@ -18,56 +18,56 @@ const settlePart = 4
 // the token, if there is one, to the counters that are behind. It waits a short time for the replies to
 // earlier requests: with them, a node needs no tombstone. On the others a tombstone stops late copies.
 // If a node fails, the watchdogs repeat the release. It returns which nodes get a request, and their number.
-func (l *Lock) takeBack(f *fanout, id string, b *ballot) (given []bool, asked int) {
-	given, asked, lease := b.close()
+func (l *Lock) takeBack(f *fanout, id string, b *ballot) (voters []bool, n int) {
+	voters, n, lease := b.close()
 	// To waiters, the votes may have looked like a hold, even if some replies were lost.
-	r := &releases{Lock: l, ballot: b, id: id, tell: l.blocks(asked), lease: lease}
-	r.open.Store(int64(asked))
+	r := &releaseRequests{Lock: l, ballot: b, id: id, announces: l.blocks(n), lease: lease}
+	r.outstanding.Store(int64(n))
 	// Not with the context of the caller or of the client: the votes are taken back even if these
 	// have ended.
-	return given, f.ask(context.Background(), question{nodes: given, read: readRelease, back: r})
+	return voters, f.ask(context.Background(), question{nodes: voters, read: readRelease, back: r})
 }
 
-// releases makes the requests of one release. Nodes that need the same request share one.
-type releases struct {
+// releaseRequests makes the requests of one release. Nodes that need the same request share one.
+type releaseRequests struct {
 	*Lock
-	ballot *ballot
-	id     string
-	tell   bool
-	lease  time.Duration
+	ballot    *ballot
+	id        string
+	announces bool
+	lease     time.Duration
 
-	open atomic.Int64 // nodes that have not replied
+	outstanding atomic.Int64 // nodes that have not replied
 
-	mu   sync.Mutex    // guards the rest: nodes settle in any order
-	last *wire.Request // the latest request
-	from made          // what last was made from
+	mu          sync.Mutex    // guards the rest: nodes settle in any order
+	lastRequest *wire.Request // the latest request
+	lastForm    releaseForm   // the form of lastRequest
 }
 
-// made has what differs between the requests of a release.
-type made struct {
+// releaseForm has what differs between the requests of a release.
+type releaseForm struct {
 	token    int64
 	stray    bool // a copy of a request may come late, so a tombstone is needed
-	tells    bool // the reply must contain the age of the vote
+	needsAge bool // the reply must contain the age of the vote
 	announce string
 }
 
 // to returns the REL for a node that may have voted.
-func (l *releases) to(i int, stray bool) *wire.Request {
-	return l.request(i, made{token: l.ballot.owes(i), stray: stray, tells: stray || !l.ballot.old(i)})
+func (l *releaseRequests) to(i int, stray bool) *wire.Request {
+	return l.request(i, releaseForm{token: l.ballot.owes(i), stray: stray, needsAge: stray || !l.ballot.old(i)})
 }
 
 // answered records the reply of a node. Without a reply, the watchdog of the node's client repeats the request, or the
 // watchdog of the home.
-func (l *releases) answered(i int, req *wire.Request, err error) {
+func (l *releaseRequests) answered(i int, req *wire.Request, err error) {
 	if err == nil {
-		l.open.Add(-1)
+		l.outstanding.Add(-1)
 		return
 	}
 	if rest := l.rest(i, req); rest != nil {
 		req = rest
 	}
 	n := l.nodes[i]
-	t, keep := &nodeTask{on: n.Wire, req: req, of: l}, l.lease+protocol.TombstoneTTL
+	t, keep := &nodeTask{on: n.Wire, req: req, requests: l}, l.lease+protocol.TombstoneTTL
 	now := n.Wire.Clock().Now()
 	if !n.CleanUp(t, now, now.Add(keep)) {
 		now = l.clock.Now()
@@ -76,22 +76,22 @@ func (l *releases) answered(i int, req *wire.Request, err error) {
 }
 
 // request returns the REL for a node.
-func (l *releases) request(i int, m made) *wire.Request {
+func (l *releaseRequests) request(i int, m releaseForm) *wire.Request {
 	m.announce = "none"
-	if l.tell {
+	if l.announces {
 		m.announce = l.nodes[i].Wire.PublishCommand()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.last == nil || l.from != m {
-		l.last, l.from = l.make(m), m
+	if l.lastRequest == nil || l.lastForm != m {
+		l.lastRequest, l.lastForm = l.make(m), m
 	}
-	return l.last
+	return l.lastRequest
 }
 
-func (l *releases) make(m made) *wire.Request {
+func (l *releaseRequests) make(m releaseForm) *wire.Request {
 	r := &wire.Request{Script: l.script("release"), OneEffect: true, FailFast: true}
-	if !m.stray && !m.tells && m.token <= 0 && m.announce == "publish" { // most often
+	if !m.stray && !m.needsAge && m.token <= 0 && m.announce == "publish" { // most often
 		r.Put(1, l.keys[0], l.id, l.freed)
 		return r
 	}
@@ -99,7 +99,7 @@ func (l *releases) make(m made) *wire.Request {
 }
 
 // whole fills in the long form of a REL.
-func (l *releases) whole(r *wire.Request, m made) *wire.Request {
+func (l *releaseRequests) whole(r *wire.Request, m releaseForm) *wire.Request {
 	r.Put(3, l.keys[0], l.keys[1], l.keys[2], l.id, l.freed, m.token)
 	r.Args = []any{m.announce}
 	if m.stray {
@@ -110,12 +110,12 @@ func (l *releases) whole(r *wire.Request, m made) *wire.Request {
 
 // rest returns a REL with the token, for a node that may have forgotten its vote and its counter. It
 // returns nil if the first request had the token.
-func (l *releases) rest(i int, req *wire.Request) *wire.Request {
+func (l *releaseRequests) rest(i int, req *wire.Request) *wire.Request {
 	token := l.ballot.owes(i)
 	if keys, _ := req.Words(); len(keys) > 1 || token == 0 {
 		return nil
 	}
-	return l.whole(&wire.Request{Script: req.Script, OneEffect: true, FailFast: true}, made{token: token, announce: "publish"})
+	return l.whole(&wire.Request{Script: req.Script, OneEffect: true, FailFast: true}, releaseForm{token: token, announce: "publish"})
 }
 
 // Release implements protocol.Protocol. The nodes do not store how often the owner has entered.
@@ -124,7 +124,7 @@ func (l *Lock) Release(id string, entries int) protocol.Task {
 		return l.Abandon(id, true)
 	}
 	return l.task(func(context.Context) protocol.Result[protocol.Kept] {
-		if b := l.cfg.Ballots.of(id); b != nil {
+		if b := l.cfg.Ballots.get(id); b != nil {
 			b.entries.Store(int64(entries))
 		}
 		return outcome(protocol.Done)
@@ -143,12 +143,12 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	}
 	f := l.fanout().decides()
 	defer f.end()
-	given, asked := l.takeBack(f, id, b)
-	n := &leaving{Lock: l, ballot: b, tally: tally{size: l.size, open: asked}}
+	voters, requested := l.takeBack(f, id, b)
+	n := &release{Lock: l, ballot: b, tally: tally{size: l.size, outstanding: requested}}
 	began := l.clock.Now()
 	verdict := n.tally.release()
 	if verdict == wait {
-		err := f.collect(ctx, func(r reply) (over bool) {
+		err := f.collect(ctx, func(r reply) (done bool) {
 			n.count(r)
 			verdict = n.tally.release()
 			return verdict != wait
@@ -160,8 +160,8 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	if verdict != yes && !n.tally.incomplete() && l.quarantine != nil {
 		verdict = n.quarantined(ctx)
 	}
-	if n.tally.more() {
-		verdict = n.askOthers(ctx, f, id, given)
+	if n.tally.othersMayDecide() {
+		verdict = n.askOthers(ctx, f, id, voters)
 	}
 	switch verdict {
 	case yes:
@@ -179,8 +179,8 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	return outcome(lostTo(n.tally.sights[taken]))
 }
 
-// leaving is the release of a hold.
-type leaving struct {
+// release is the release of a hold.
+type release struct {
 	*Lock
 	ballot    *ballot
 	tally     tally
@@ -189,32 +189,32 @@ type leaving struct {
 }
 
 // count counts the reply of a node that may have voted for the hold.
-func (n *leaving) count(r reply) {
+func (n *release) count(r reply) {
 	n.listeners = max(n.listeners, r.listeners)
 	switch {
 	case n.overwritten(r.err) && !r.unsure:
-		n.tally.saw(gone)
+		n.tally.add(gone)
 	case r.err != nil:
 		n.tally.fail(r.node, silent, r.err)
 	case r.says == released:
-		n.tally.saw(n.ballot.ended(r, n.clock.Now()))
+		n.tally.add(n.ballot.ended(r, n.clock.Now()))
 	case r.unsure && r.says == busy:
 		n.tally.fail(r.node, silent, errRepeatedBusy)
 	case r.unsure:
 		n.tally.fail(r.node, silent, errRepeated)
 	case r.says == busy:
-		n.tally.saw(taken)
+		n.tally.add(taken)
 	default:
 		if n.ballot.old(r.node) {
 			n.forgot = append(n.forgot, r.node)
 		}
-		n.tally.saw(gone)
+		n.tally.add(gone)
 	}
 }
 
 // quarantined counts nodes that have forgotten their votes, and have not been allowed to vote since, as if they had
 // kept their votes.
-func (n *leaving) quarantined(ctx context.Context) decision {
+func (n *release) quarantined(ctx context.Context) decision {
 	held := n.quarantine.kept(ctx, n.forgot)
 	n.tally.sights[gone] -= held
 	n.tally.sights[older] += held
@@ -222,15 +222,15 @@ func (n *leaving) quarantined(ctx context.Context) decision {
 }
 
 // askOthers asks the nodes that never voted for the hold whether they have voted for another since.
-func (n *leaving) askOthers(ctx context.Context, f *fanout, id string, given []bool) decision {
-	all, others := &releases{Lock: n.Lock, id: id}, make([]bool, n.n)
+func (n *release) askOthers(ctx context.Context, f *fanout, id string, voters []bool) decision {
+	all, others := &releaseRequests{Lock: n.Lock, id: id}, make([]bool, n.n)
 	for i := range others {
-		others[i] = !given[i]
+		others[i] = !voters[i]
 	}
-	n.tally.open += f.ask(ctx, question{
+	n.tally.outstanding += f.ask(ctx, question{
 		nodes: others,
 		request: func(i int) (*wire.Request, error) {
-			return all.request(i, made{token: n.ballot.owes(i), tells: true}), nil
+			return all.request(i, releaseForm{token: n.ballot.owes(i), needsAge: true}), nil
 		},
 		read: readRelease,
 	})
@@ -239,11 +239,11 @@ func (n *leaving) askOthers(ctx context.Context, f *fanout, id string, given []b
 		case r.err != nil:
 			n.tally.fail(r.node, silent, r.err)
 		case r.says == unmoved:
-			n.tally.saw(sole)
+			n.tally.add(sole)
 		case r.says == busy:
-			n.tally.saw(taken)
+			n.tally.add(taken)
 		default:
-			n.tally.saw(gone)
+			n.tally.add(gone)
 		}
 	})
 	return n.tally.release()
@@ -254,7 +254,7 @@ func (f *fanout) linger(ctx context.Context, within time.Duration) {
 	enough := func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return f.open <= len(f.parked)
+		return f.outstanding <= len(f.parked)
 	}
 	if enough() {
 		return
@@ -262,16 +262,16 @@ func (f *fanout) linger(ctx context.Context, within time.Duration) {
 	timer := f.l.clock.NewTimer(within)
 	defer timer.Stop()
 	f.alarm = timer.C()
-	_ = f.collect(ctx, func(reply) (over bool) { return enough() })
+	_ = f.collect(ctx, func(reply) (done bool) { return enough() })
 }
 
 // nodeTask is the release on one node, which the watchdog of the node's client repeats. It
 // implements protocol.Task.
 type nodeTask struct {
-	on   *wire.Deployment
-	req  *wire.Request
-	of   *releases
-	done atomic.Bool // the node has replied
+	on         *wire.Deployment
+	req        *wire.Request
+	requests   *releaseRequests
+	isAnswered atomic.Bool // the node has replied
 }
 
 var _ protocol.Dispensable = (*nodeTask)(nil)
@@ -279,7 +279,7 @@ var _ protocol.Dispensable = (*nodeTask)(nil)
 // Dispensable implements protocol.Dispensable. Votes on too few nodes to keep others from a quorum may be left: they
 // run out, or are lost with the node's data.
 func (t *nodeTask) Dispensable() bool {
-	return !t.of.blocks(int(t.of.open.Load())) && t.on.IsDead(t.of.cfg.NodeTimeout)
+	return !t.requests.blocks(int(t.requests.outstanding.Load())) && t.on.IsDead(t.requests.cfg.NodeTimeout)
 }
 
 // Do implements protocol.Request.
@@ -302,8 +302,8 @@ func (t *nodeTask) Send(d protocol.Dispatch) {
 func (t *nodeTask) result(a wire.Answer) (got protocol.Result[protocol.Kept]) {
 	r, err := readRelease(a)
 	got.Err, got.Unsure = err, a.Unsure
-	if err == nil && !t.done.Swap(true) {
-		t.of.open.Add(-1)
+	if err == nil && !t.isAnswered.Swap(true) {
+		t.requests.outstanding.Add(-1)
 	}
 	switch r.says {
 	case nothing, unmoved:

@@ -495,7 +495,7 @@ func TestReleaseTellsWhoListens(t *testing.T) {
 			h.quiet()
 			if stray {
 				for i := range h.nodes {
-					h.cfg.Ballots.of(id).votes[i].stray = true
+					h.cfg.Ballots.get(id).votes[i].stray = true
 				}
 			}
 			got := h.Release(id, 0).Do(bg, budget)

@@ -35,14 +35,14 @@ func (l *Lock) inspect(ctx context.Context) protocol.Result[protocol.State] {
 	f := l.fanout().decides()
 	defer f.end()
 	t := tally{size: l.size}
-	t.open = f.ask(ctx, question{
+	t.outstanding = f.ask(ctx, question{
 		request: func(i int) (*wire.Request, error) {
 			return l.quarantine.guard(i, false, &wire.Request{Script: l.script("inspect"), Keys: []string{l.record}})
 		},
 		read: readInspect,
 	})
 	verdict := wait
-	err := f.collect(ctx, func(r reply) (over bool) {
+	err := f.collect(ctx, func(r reply) (done bool) {
 		switch {
 		case r.err != nil:
 			t.fail(r.node, silent, r.err)
@@ -50,7 +50,7 @@ func (l *Lock) inspect(ctx context.Context) protocol.Result[protocol.State] {
 			t.votedFor(r.id, r.rest, r.token)
 			fallthrough
 		default:
-			t.saw(none)
+			t.add(none)
 		}
 		verdict = t.held()
 		return verdict != wait
@@ -68,7 +68,7 @@ func (l *Lock) inspect(ctx context.Context) protocol.Result[protocol.State] {
 	}
 	id, h, rest := t.holder()
 	entries := 1 // the least possible, for a hold of another client
-	if b := l.cfg.Ballots.of(id); b != nil {
+	if b := l.cfg.Ballots.get(id); b != nil {
 		entries = int(b.entries.Load())
 	}
 	return outcome(protocol.State{
@@ -82,33 +82,33 @@ func (l *Lock) inspect(ctx context.Context) protocol.Result[protocol.State] {
 func (l *Lock) ForceUnlock(holdID string) protocol.Request[bool] {
 	return request[bool]{func(ctx context.Context) protocol.Result[bool] {
 		t := tally{size: l.size}
-		t.open = l.n
-		ids, has := make([]string, l.n), make([]bool, l.n)
+		t.outstanding = l.n
+		ids, hasVote := make([]string, l.n), make([]bool, l.n)
 		for i := range ids {
-			ids[i], has[i] = holdID, holdID != ""
+			ids[i], hasVote[i] = holdID, holdID != ""
 		}
 		if holdID == "" {
 			l.force(ctx, nil, ids, func(r reply) {
 				if r.says == votedFor {
-					ids[r.node], has[r.node] = r.id, true
+					ids[r.node], hasVote[r.node] = r.id, true
 				} else if r.err != nil {
 					t.fail(r.node, silent, r.err)
 				} else {
-					t.saw(none)
+					t.add(none)
 				}
 			})
 		}
-		l.force(ctx, has, slices.Clone(ids), func(r reply) {
+		l.force(ctx, hasVote, slices.Clone(ids), func(r reply) {
 			switch {
 			case r.err != nil:
 				t.fail(r.node, silent, r.err)
 			case r.says == released:
 				t.votedFor(r.id, 0, 0)
-				t.saw(none)
+				t.add(none)
 			case r.unsure:
 				t.fail(r.node, silent, errRepeated)
 			default:
-				t.saw(none)
+				t.add(none)
 			}
 		})
 		if t.held() == unknown {

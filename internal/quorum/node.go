@@ -17,9 +17,9 @@ type node struct {
 
 // foremost returns the first node that is known to reply as fast as the others, or -1.
 func (l *Lock) foremost() int {
-	late := l.patience()
+	limit := l.patience()
 	for i, n := range l.nodes {
-		if time.Duration(n.took.Load()) < late && !n.Wire.IsLost(l.cfg.NodeTimeout) {
+		if time.Duration(n.took.Load()) < limit && !n.Wire.IsLost(l.cfg.NodeTimeout) {
 			return i
 		}
 	}
@@ -51,14 +51,14 @@ type reply struct {
 	says      says
 	usual     time.Duration // how long the node's previous reply took
 
-	stamp string        // granted, continuous, fresh: stamp of the vote; released: the same, if asked for
-	count int64         // granted: new value of the counter
-	age   time.Duration // continuous, fresh, and released with a stamp: how long the vote has lasted
-	id    string        // busy, votedFor, released by force: the hold that has or had the vote
-	rest  time.Duration // busy, votedFor: how long that vote lasts
-	token int64         // votedFor: token of the hold; 0 if it is not a hold yet
-	seen  seen          // granted, continuous, fresh: what the reply proves about the node
-	about *about        // what a node reports about itself
+	stamp    string        // granted, continuous, fresh: stamp of the vote; released: the same, if asked for
+	count    int64         // granted: new value of the counter
+	age      time.Duration // continuous, fresh, and released with a stamp: how long the vote has lasted
+	id       string        // busy, votedFor, released by force: the hold that has or had the vote
+	rest     time.Duration // busy, votedFor: how long that vote lasts
+	token    int64         // votedFor: token of the hold; 0 if it is not a hold yet
+	evidence evidence      // granted, continuous, fresh: what the reply proves about the node
+	report   *nodeReport   // what a node reports about itself
 }
 
 // says is the meaning of a reply. Zero means that the node has no vote for the hold.

@@ -13,9 +13,9 @@ import (
 type part struct {
 	vote   vote
 	reply  reply
-	shows  seen
+	shows  evidence
 	counts bool
-	then   seen
+	then   evidence
 }
 
 // The last confirmation, by a round that began long before, the round that is played, and its end.
@@ -27,7 +27,7 @@ var (
 
 // known is a vote, and the state that a client knows of it.
 type known struct {
-	state seen
+	state evidence
 	vote  vote
 }
 
@@ -36,11 +36,11 @@ func playVotes() []known {
 	read, anew := playSince.Add(30*time.Second), playSince.Add(20*time.Second)
 	return []known{
 		{none, vote{}},
-		{none, vote{stamp: "50:1", read: read, by: read}},
-		{older, vote{stamp: "50:1", read: read, by: playSure}},
-		{older, vote{stamp: "8:1", read: read, by: read}},
-		{sole, vote{stamp: "8:1", read: read, by: read, anew: anew}},
-		{newer, vote{stamp: "50:1", read: read, by: read, anew: anew}},
+		{none, vote{stamp: "50:1", read: read, grantedBy: read}},
+		{older, vote{stamp: "50:1", read: read, grantedBy: playSure}},
+		{older, vote{stamp: "8:1", read: read, grantedBy: read}},
+		{sole, vote{stamp: "8:1", read: read, grantedBy: read, regrantedFrom: anew}},
+		{newer, vote{stamp: "50:1", read: read, grantedBy: read, regrantedFrom: anew}},
 	}
 }
 
@@ -49,7 +49,7 @@ func (k known) isAnew() bool { return k.state == sole || k.state == newer }
 
 // partsOfRenewal are all that a node may do in a round of renewals.
 func partsOfRenewal() (all []part) {
-	ages := []known{{older, vote{by: playSure}}, {none, vote{by: playSince}}, {newer, vote{by: playBegan}}}
+	ages := []known{{older, vote{grantedBy: playSure}}, {none, vote{grantedBy: playSince}}, {newer, vote{grantedBy: playBegan}}}
 	for _, k := range playVotes() {
 		v, then, silence := k.vote, older, silent
 		if v.stamp == "" {
@@ -59,7 +59,7 @@ func partsOfRenewal() (all []part) {
 			silence = newer
 		}
 		for _, told := range ages {
-			age := playNow.Sub(told.vote.by)
+			age := playNow.Sub(told.vote.grantedBy)
 			if v.stamp != "" {
 				shows := k.state
 				if shows == none { // the node tells its age
@@ -94,7 +94,7 @@ func partsOfRenewal() (all []part) {
 // oneOfEach leaves out parts that count like one before.
 func oneOfEach(all []part) (few []part) {
 	type likeness struct {
-		shows  seen
+		shows  evidence
 		counts bool
 	}
 	met := map[likeness]bool{}
@@ -111,7 +111,7 @@ func oneOfEach(all []part) (few []part) {
 func playable(s size, nodes []part) (*Lock, *ballot) {
 	l := &Lock{size: s, clock: fixedClock{now: playNow}}
 	b := l.newBallot(lease)
-	b.token, b.since, b.sure = 7, playSince, playSure
+	b.token, b.confirmedAt, b.confirmedUpTo = 7, playSince, playSure
 	for i, p := range nodes {
 		b.votes[i] = p.vote
 	}
@@ -152,7 +152,7 @@ func TestRenewalsPlayedFromTheTable(t *testing.T) {
 			l, b := playable(s, nodes)
 			n := l.newRound(b, "a:1", lease)
 			n.began = playBegan
-			var told []seen
+			var told []evidence
 			counts, over := 0, false
 			for _, i := range order {
 				r := nodes[i].reply
@@ -213,9 +213,9 @@ func TestRenewalsPlayedFromTheTable(t *testing.T) {
 // partsOfRelease are all that a node which may have voted may do in a release.
 func partsOfRelease() (all []part) {
 	for _, k := range playVotes() {
-		add := func(r reply, shows seen) { all = append(all, part{vote: k.vote, reply: r, shows: shows}) }
-		for _, told := range []known{{older, vote{by: playSure}}, {none, vote{by: playBegan}}} {
-			r, shows := reply{says: released, stamp: "51:2", age: playNow.Sub(told.vote.by)}, told.state // granted to a late copy
+		add := func(r reply, shows evidence) { all = append(all, part{vote: k.vote, reply: r, shows: shows}) }
+		for _, told := range []known{{older, vote{grantedBy: playSure}}, {none, vote{grantedBy: playBegan}}} {
+			r, shows := reply{says: released, stamp: "51:2", age: playNow.Sub(told.vote.grantedBy)}, told.state // granted to a late copy
 			if k.isAnew() {
 				shows = newer
 			}
@@ -248,7 +248,7 @@ func TestReleasesPlayedFromTheTable(t *testing.T) {
 		each(s, parts, func(nodes []part, order []int) {
 			releases++
 			l, b := playable(s, nodes)
-			n := &leaving{Lock: l, ballot: b, tally: tally{size: s, open: s.n}}
+			n := &release{Lock: l, ballot: b, tally: tally{size: s, outstanding: s.n}}
 			told := allGone(s.n) // not asked yet
 			for _, i := range order {
 				if n.tally.release() != wait {

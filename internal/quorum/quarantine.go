@@ -127,7 +127,7 @@ func (q *quarantine) leases() time.Duration {
 func (q *quarantine) left(v view, now time.Time) time.Duration {
 	longest := q.leases()
 	wait := longest + time.Duration(float64(longest)*q.cfg.DriftFactor) + q.cfg.DriftFloor + q.flight
-	return max(v.since.Add(wait).Sub(now), 0)
+	return max(v.epochSince.Add(wait).Sub(now), 0)
 }
 
 // rest returns the time until enough of the nodes that refused are out of quarantine; 0 if the failure
@@ -222,18 +222,18 @@ func (q *quarantine) whenReady(fn func(error)) {
 	what, home := refreshKey{q.cfg.Family, q.q, q.cfg.LongestLease}, q.home().Knowledge
 	home.mu.Lock()
 	defer home.mu.Unlock()
-	if home.waiting == nil {
-		home.waiting = map[refreshKey][]func(error){}
+	if home.whenFresh == nil {
+		home.whenFresh = map[refreshKey][]func(error){}
 	}
-	home.waiting[what] = append(home.waiting[what], fn)
-	if len(home.waiting[what]) > 1 {
+	home.whenFresh[what] = append(home.whenFresh[what], fn)
+	if len(home.whenFresh[what]) > 1 {
 		return
 	}
 	q.background(func() {
 		err := q.ready(q.home().Wire.Context())
 		home.mu.Lock()
-		waiting := home.waiting[what]
-		delete(home.waiting, what)
+		waiting := home.whenFresh[what]
+		delete(home.whenFresh, what)
 		home.mu.Unlock()
 		for _, fn := range waiting {
 			fn(err)

@@ -54,13 +54,13 @@ func (r revocation) Asked(id string) protocol.Task {
 	return l.task(func(ctx context.Context) protocol.Result[protocol.Kept] {
 		t, err := l.poll(ctx, func(int) *wire.Request {
 			return &wire.Request{Script: l.cfg.Scripts["lock/asked"], Keys: []string{key}}
-		}, func(t *tally) bool { return t.votes > 0 || t.unasked() })
+		}, func(t *tally) bool { return t.votes > 0 || t.noneHasRequest() })
 		switch {
 		case err != nil:
 			return failed[protocol.Kept](err)
 		case t.votes > 0:
 			return outcome(protocol.Done)
-		case t.unasked():
+		case t.noneHasRequest():
 			return outcome(protocol.Removed)
 		}
 		return failed[protocol.Kept](l.noQuorum(&t))
@@ -72,24 +72,24 @@ func (l *Lock) poll(ctx context.Context, request func(i int) *wire.Request, deci
 	f := l.fanout()
 	defer f.end()
 	t = tally{size: l.size}
-	t.open = f.ask(ctx, question{
+	t.outstanding = f.ask(ctx, question{
 		request: func(i int) (*wire.Request, error) { return request(i), nil },
 		read:    readRaise,
 	})
-	err = f.collect(ctx, func(r reply) (over bool) {
-		t.asked(r)
+	err = f.collect(ctx, func(r reply) (done bool) {
+		t.countRequest(r)
 		return decides(&t)
 	})
 	return t, err
 }
 
-// asked counts whether a node has a request to the holder, or has it now.
-func (t *tally) asked(r reply) {
+// countRequest counts whether a node has a request to the holder, or has it now.
+func (t *tally) countRequest(r reply) {
 	switch {
 	case r.err != nil:
 		t.fail(r.node, silent, r.err)
 	default:
-		t.saw(none)
+		t.add(none)
 	}
 	if r.says == written {
 		t.votes++
@@ -99,5 +99,5 @@ func (t *tally) asked(r reply) {
 // written reports whether a quorum has the request.
 func (t *tally) written() bool { return t.enough(t.votes) }
 
-// unasked reports whether no quorum can have the request.
-func (t *tally) unasked() bool { return t.votes == 0 && t.blocks(t.sights[none]) }
+// noneHasRequest reports whether no quorum can have the request.
+func (t *tally) noneHasRequest() bool { return t.votes == 0 && t.blocks(t.sights[none]) }

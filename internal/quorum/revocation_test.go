@@ -24,18 +24,18 @@ func TestAskTally(t *testing.T) {
 		{1, 1, 0, 1, 0, false, true},
 		{1, 1, 1, 0, 0, true, false},
 	} {
-		tally := tally{size: size{test.n, test.q}, open: test.n}
+		tally := tally{size: size{test.n, test.q}, outstanding: test.n}
 		for range test.yes {
-			tally.asked(reply{says: written})
+			tally.countRequest(reply{says: written})
 		}
 		for range test.no {
-			tally.asked(reply{})
+			tally.countRequest(reply{})
 		}
 		for i := range test.failed {
-			tally.asked(reply{node: i, err: errors.New("no answer")})
+			tally.countRequest(reply{node: i, err: errors.New("no answer")})
 		}
-		if tally.written() != test.written || tally.unasked() != test.unasked {
-			t.Errorf("%+v: written %v, unasked %v", test, tally.written(), tally.unasked())
+		if tally.written() != test.written || tally.noneHasRequest() != test.unasked {
+			t.Errorf("%+v: written %v, unasked %v", test, tally.written(), tally.noneHasRequest())
 		}
 	}
 }

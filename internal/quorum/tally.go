@@ -36,12 +36,12 @@ type failures map[int]error // the nodes without a usable reply, and why
 // tally counts the replies to one question.
 type tally struct {
 	size
-	sights  [kinds]int // how many nodes have replied, by what their replies prove
-	open    int        // replies to come
-	votes   int        // votes that count
-	later   int        // votes that count from the next round on
-	holders map[string]candidate
-	failed  failures
+	sights      [kinds]int // how many nodes have replied, by what their replies prove
+	outstanding int        // replies to come
+	votes       int        // votes that count
+	later       int        // votes that count from the next round on
+	holders     map[string]candidate
+	failed      failures
 }
 
 // candidate is a hold for which nodes have voted.
@@ -51,15 +51,15 @@ type candidate struct {
 	token int64           // the highest
 }
 
-// saw counts a reply by what it proves about its node.
-func (t *tally) saw(what seen) {
-	t.open--
-	t.sights[what]++
+// add counts a reply by what it proves about its node.
+func (t *tally) add(kind evidence) {
+	t.outstanding--
+	t.sights[kind]++
 }
 
-// fail is saw for a reply that is no vote, with the reason.
-func (t *tally) fail(node int, what seen, why error) {
-	t.saw(what)
+// fail is add for a reply that is no vote, with the reason.
+func (t *tally) fail(node int, kind evidence, why error) {
+	t.add(kind)
 	t.misses(node, why)
 }
 
@@ -97,9 +97,9 @@ func (t *tally) held() decision {
 	switch _, most := t.most(); {
 	case t.enough(most):
 		return yes
-	case !t.enough(most + t.open + len(t.failed)):
+	case !t.enough(most + t.outstanding + len(t.failed)):
 		return no
-	case t.open > 0:
+	case t.outstanding > 0:
 		return wait
 	}
 	return unknown
@@ -124,27 +124,27 @@ type grantTally struct {
 
 // grant is one node's vote.
 type grant struct {
-	stamp string // stamp of the grant; empty if there is none, or if it does not count any more
-	count int64  // value of the node's counter after the grant
-	level int64  // highest known value of the counter, after the grant or a RAISE
-	open  bool   // the request is under way
+	stamp     string // stamp of the grant; empty if there is none, or if it does not count any more
+	count     int64  // value of the node's counter after the grant
+	level     int64  // highest known value of the counter, after the grant or a RAISE
+	isPending bool   // the request is under way
 }
 
 func newGrantTally(s size) grantTally {
 	return grantTally{tally: tally{size: s}, got: make([]grant, s.n)}
 }
 
-// asks records that a node gets a request for its vote (ACQ).
-func (t *grantTally) asks(node int) {
-	t.got[node].open = true
-	t.open++
+// expect records that a node gets a request for its vote (ACQ).
+func (t *grantTally) expect(node int) {
+	t.got[node].isPending = true
+	t.outstanding++
 }
 
 // count counts a reply to an ACQ, or to a RAISE if the node has already replied to the ACQ.
 func (t *grantTally) count(r reply) {
 	g := &t.got[r.node]
-	isRaise := !g.open
-	g.open = false
+	isRaise := !g.isPending
+	g.isPending = false
 	switch {
 	case isRaise && r.err == nil && r.says == written:
 		t.raises--
@@ -161,13 +161,13 @@ func (t *grantTally) count(r reply) {
 		t.fail(r.node, silent, r.err)
 	case r.says == granted:
 		// Only votes whose reply was read count (model: COUNT_UNREAD).
-		t.saw(older)
+		t.add(older)
 		g.stamp, g.count, g.level = r.stamp, r.count, r.count
 	case r.says == busy:
-		t.saw(taken)
+		t.add(taken)
 		t.votedFor(r.id, r.rest, 0)
 	default:
-		t.saw(none)
+		t.add(none)
 	}
 }
 
@@ -201,7 +201,7 @@ func (t *grantTally) behind(node int) bool {
 	return g.stamp != "" && g.level < t.token
 }
 
-// next decides by the replies so far. yes: the client has the hold, with the token. no: it cannot get
+// decide decides by the replies so far. yes: the client has the hold, with the token. no: it cannot get
 // the hold. raise: the token has to be written to the nodes that are behind. wait: more replies decide.
 //
 // The token is the highest count of the grants. The hold exists only when a quorum of the nodes that
@@ -209,12 +209,12 @@ func (t *grantTally) behind(node int) bool {
 // node in common. On that node each hold had the vote without a break from its grant until its token
 // was written, as the stamp proves. So one of them had the vote entirely before the other, and the
 // later grant counted past the token of the earlier hold.
-func (t *grantTally) next() decision {
+func (t *grantTally) decide() decision {
 	read := t.read()
 	switch {
 	case t.enough(t.counted()):
 		return yes
-	case !t.enough(read + t.open), !t.enough(read) && t.hurry && len(t.holders) > 0:
+	case !t.enough(read + t.outstanding), !t.enough(read) && t.hurry && len(t.holders) > 0:
 		return no
 	case !t.enough(read) || t.raises > 0:
 		return wait

@@ -191,7 +191,7 @@ func (r *run) judge(t *testing.T, got decision) (goesOn bool) {
 
 // explore tries all orders of the replies to come.
 func (r *run) explore(t *testing.T, ends map[decision]int) {
-	got := r.t.next()
+	got := r.t.decide()
 	if !r.judge(t, got) {
 		ends[got]++
 		return
@@ -228,7 +228,7 @@ func TestGrantTallyInEveryOrder(t *testing.T) {
 				level: make([]int64, s.n), count: make([]int64, s.n),
 			}
 			for i := range kinds {
-				r.t.asks(i)
+				r.t.expect(i)
 				r.asked[i] = true
 			}
 			r.explore(t, ends)
@@ -246,21 +246,21 @@ func TestGrantTallyInAHurry(t *testing.T) {
 	t.Parallel()
 	tally := newGrantTally(size{5, 3})
 	for i := range 5 {
-		tally.asks(i)
+		tally.expect(i)
 	}
 	tally.count(grants(0, 1))
 	tally.count(rivals(1, "rival", time.Second))
 	tally.count(rivals(2, "rival", time.Second))
-	if got := tally.next(); got != wait {
+	if got := tally.decide(); got != wait {
 		t.Errorf("%v", got)
 	}
 	tally.hurry = true
-	if got := tally.next(); got != no {
+	if got := tally.decide(); got != no {
 		t.Errorf("%v", got)
 	}
 	tally.count(grants(3, 1))
 	tally.count(grants(4, 1))
-	if got := tally.next(); got != yes || tally.token != 1 {
+	if got := tally.decide(); got != yes || tally.token != 1 {
 		t.Errorf("%v, token %d", got, tally.token)
 	}
 }
@@ -270,14 +270,14 @@ func TestGrantTallyInAHurryWithoutARival(t *testing.T) {
 	t.Parallel()
 	tally := newGrantTally(size{5, 3})
 	for i := range 5 {
-		tally.asks(i)
+		tally.expect(i)
 	}
 	for i := range 3 {
 		tally.count(grants(i, int64(i)))
 	}
 	next := func(want decision) {
 		t.Helper()
-		if got := tally.next(); got != want {
+		if got := tally.decide(); got != want {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}
@@ -327,7 +327,7 @@ func TestGrantTallyKnowsItsRival(t *testing.T) {
 	} {
 		tally := newGrantTally(c.size)
 		for i, whose := range c.rivals {
-			tally.asks(i)
+			tally.expect(i)
 			switch whose {
 			case '-':
 				tally.count(reply{node: i, err: errSilent})
@@ -361,7 +361,7 @@ func TestStateTallyInEveryOrder(t *testing.T) {
 		ends := map[decision]int{}
 		multisets(s.n, kinds, func(kinds []int) {
 			orders(kinds, func(order []int) {
-				tally := tally{size: s, open: s.n}
+				tally := tally{size: s, outstanding: s.n}
 				count := map[int]int{}
 				got := tally.held()
 				for k := 0; got == wait; k++ {
@@ -374,9 +374,9 @@ func TestStateTallyInEveryOrder(t *testing.T) {
 					switch kinds[i] {
 					case a, b:
 						tally.votedFor(fmt.Sprint(kinds[i]), time.Duration(i), int64(i))
-						tally.saw(none)
+						tally.add(none)
 					case free:
-						tally.saw(none)
+						tally.add(none)
 					default:
 						tally.fail(i, silent, errSilent)
 					}
@@ -430,16 +430,16 @@ func TestForceTallyInEveryOrder(t *testing.T) {
 	for _, s := range sizes {
 		multisets(s.n, kinds, func(kinds []int) {
 			orders(kinds, func(order []int) {
-				tally := tally{size: s, open: s.n}
+				tally := tally{size: s, outstanding: s.n}
 				count := map[int]int{}
 				for _, i := range order {
 					count[kinds[i]]++
 					switch kinds[i] {
 					case a, b:
 						tally.votedFor(fmt.Sprint(kinds[i]), 0, 0)
-						tally.saw(none)
+						tally.add(none)
 					case free:
-						tally.saw(none)
+						tally.add(none)
 					default:
 						tally.fail(i, silent, errSilent)
 					}
@@ -474,7 +474,7 @@ func TestTryInQuarantineNamesTheCauseFirst(t *testing.T) {
 	} {
 		tally := newGrantTally(size{5, 3})
 		for i, node := range c.nodes {
-			tally.asks(i)
+			tally.expect(i)
 			switch node {
 			case 'q':
 				tally.count(reply{node: i, err: in})

@@ -50,17 +50,17 @@ import (
 // vote is the vote of one node for a hold. It also records what the requests may have done on the
 // node: whether the vote must be taken back, and whether that takes a tombstone.
 type vote struct {
-	stamp string    // stamp of the last grant; empty if there is none, or if either of two grants may be the last
-	read  time.Time // when the client first read the stamp
-	by    time.Time // latest possible time of the last grant
-	anew  time.Time // earliest possible time at which a renewal granted the vote again; zero if none did
-	alone time.Time // the node has voted for no other hold from the confirmation until then; zero if unknown
-	level int64     // highest known value of the counter while the node has voted for the hold
+	stamp         string    // stamp of the last grant; empty if there is none, or if either of two grants may be the last
+	read          time.Time // when the client first read the stamp
+	grantedBy     time.Time // latest possible time of the last grant
+	regrantedFrom time.Time // earliest possible time at which a renewal granted the vote again; zero if none did
+	noOtherUntil  time.Time // the node has voted for no other hold from the confirmation until then; zero if unknown
+	level         int64     // highest known value of the counter while the node has voted for the hold
 
-	open  int     // requests under way
-	waits settler // called when no request is under way; nil if nothing waits
-	given bool    // the node has voted, or may have
-	stray bool    // a copy without a reply may still make the node vote
+	inFlight     int     // requests under way
+	settler      settler // called when no request is under way; nil if nothing waits
+	mayHaveVoted bool    // the node has voted, or may have
+	stray        bool    // a copy without a reply may still make the node vote
 }
 
 // learn records the vote in a reply, and stores in the reply what the vote proves. began is when the round of renewals
@@ -70,43 +70,43 @@ type vote struct {
 // another stamp is the later one if its request was sent after the known stamp was read. Otherwise either may be the
 // later one, and the next round decides.
 func (b *ballot) learn(v *vote, r *reply, began, now time.Time, prompt time.Duration) {
-	isKnown, from, by := r.stamp == v.stamp, began.Add(-r.age), now.Add(-r.age)
+	isKnown, from, grantedBy := r.stamp == v.stamp, began.Add(-r.age), now.Add(-r.age)
 	switch {
-	case isKnown && by.Before(v.by):
-		v.by = by
+	case isKnown && grantedBy.Before(v.grantedBy):
+		v.grantedBy = grantedBy
 	case isKnown:
 	case began.Before(v.read):
 		v.stamp, v.read, v.level = "", now, 0
 	default:
-		v.stamp, v.read, v.by, v.level = r.stamp, now, by, 0 // the counter may be lost too
+		v.stamp, v.read, v.grantedBy, v.level = r.stamp, now, grantedBy, 0 // the counter may be lost too
 	}
 	v.level = max(v.level, r.count)
 	switch {
 	// A vote that is known to be older stays older: the node's clock may have jumped.
-	case from.After(v.anew) && (r.says == fresh || b.state(v) == none) && (r.age == 0 || from.After(b.sure)):
-		v.anew = from
-	case r.says == granted && now.Sub(b.since) <= prompt && !b.sure.Before(b.since): // as old as the votes that made the hold
-		v.by, v.anew = b.sure, time.Time{}
+	case from.After(v.regrantedFrom) && (r.says == fresh || b.state(v) == none) && (r.age == 0 || from.After(b.confirmedUpTo)):
+		v.regrantedFrom = from
+	case r.says == granted && now.Sub(b.confirmedAt) <= prompt && !b.confirmedUpTo.Before(b.confirmedAt): // as old as the votes that made the hold
+		v.grantedBy, v.regrantedFrom = b.confirmedUpTo, time.Time{}
 	}
-	r.seen = b.state(v)
-	if !means[r.seen].others && began.After(v.alone) {
-		v.alone = began
+	r.evidence = b.state(v)
+	if !means[r.evidence].others && began.After(v.noOtherUntil) {
+		v.noOtherUntil = began
 	}
 	// The renewal was sent without a stamp if the reply to the acquire came later: the vote is continuous.
-	if r.says == fresh && isKnown && means[r.seen].ours {
+	if r.says == fresh && isKnown && means[r.evidence].ours {
 		r.says = continuous
 	}
 }
 
 // state returns the state of a vote.
-func (b *ballot) state(v *vote) seen {
-	isAnew, isSole := !v.anew.Before(b.since), b.sole(v.stamp)
+func (b *ballot) state(v *vote) evidence {
+	isAnew, isSole := !v.regrantedFrom.Before(b.confirmedAt), b.sole(v.stamp)
 	switch {
 	case isAnew && isSole:
 		return sole
 	case isAnew:
 		return newer
-	case isSole, v.stamp != "" && !v.by.After(b.sure):
+	case isSole, v.stamp != "" && !v.grantedBy.After(b.confirmedUpTo):
 		return older
 	}
 	return none

@@ -90,7 +90,7 @@ func (c *course) key() string {
 		}
 		return 0
 	}
-	k := fmt.Sprint(name(v.stamp), sole(v.stamp), v.read.IsZero(), c.ago(v.by), c.ago(v.anew), c.ago(v.alone), c.ago(c.since), c.ago(c.sure),
+	k := fmt.Sprint(name(v.stamp), sole(v.stamp), v.read.IsZero(), c.ago(v.grantedBy), c.ago(v.regrantedFrom), c.ago(v.noOtherUntil), c.ago(c.confirmedAt), c.ago(c.confirmedUpTo),
 		"|", min(c.counter, 9), c.ours, name(c.stamp), sole(c.stamp), v.stray, c.now-c.granted, c.now-c.rival, c.rival == 0,
 		"|", c.acquires, c.read, c.ago(began(c.began)), c.rounds, c.doubted, c.losses)
 	for _, r := range c.requests {
@@ -110,7 +110,7 @@ func (c *course) step(what string, do func(c *course)) *course {
 		now: c.now + 1, steps: c.steps + "; " + what,
 	}
 	b := &next.ballot
-	b.votes, b.since, b.sure, b.token = slices.Clone(c.votes), c.since, c.sure, c.token
+	b.votes, b.confirmedAt, b.confirmedUpTo, b.token = slices.Clone(c.votes), c.confirmedAt, c.confirmedUpTo, c.token
 	do(next)
 	return next
 }
@@ -145,19 +145,19 @@ func (c *course) reads(k int) (lie bool) {
 	got := r.reply
 	c.answered(&got, began(r.began), instant(c.now), promptFloor)
 	isOfRound := r.began > 0 && r.began == c.began
-	return c.hidesRival() && instant(c.rival).Before(c.votes[0].alone) || isOfRound && (!means[got.seen].others && c.rival < c.began && c.hidesRival() || !means[got.seen].ours && c.lasts())
+	return c.hidesRival() && instant(c.rival).Before(c.votes[0].noOtherUntil) || isOfRound && (!means[got.evidence].others && c.rival < c.began && c.hidesRival() || !means[got.evidence].ours && c.lasts())
 }
 
-func (c *course) hidesRival() bool { return c.rival > 0 && instant(c.rival).After(c.sure) }
+func (c *course) hidesRival() bool { return c.rival > 0 && instant(c.rival).After(c.confirmedUpTo) }
 
 // lasts reports whether the node has voted for the hold since the last confirmation.
-func (c *course) lasts() bool { return c.ours && !instant(c.granted).After(c.sure) }
+func (c *course) lasts() bool { return c.ours && !instant(c.granted).After(c.confirmedUpTo) }
 
 // lasted confirms the hold up to a round, by what was found on other nodes.
 func (c *course) lasted(round int) {
-	others := ballot{votes: []vote{{alone: began(round)}}, since: c.since, sure: c.sure}
+	others := ballot{votes: []vote{{noOtherUntil: began(round)}}, confirmedAt: c.confirmedAt, confirmedUpTo: c.confirmedUpTo}
 	others.confirm(size{1, 1}, instant(c.now), promptFloor)
-	c.since, c.sure = others.since, others.sure
+	c.confirmedAt, c.confirmedUpTo = others.confirmedAt, others.confirmedUpTo
 }
 
 // release reports a lie of a release that takes the vote back now.
@@ -209,7 +209,7 @@ func (c *course) nexts(t *testing.T) (all []*course) {
 		}
 	}
 	for k, r := range c.requests {
-		if began(r.began).After(c.since) && r.began != c.began {
+		if began(r.began).After(c.confirmedAt) && r.began != c.began {
 			add(fmt.Sprint("confirmed by others up to round ", r.began), func(c *course) { c.lasted(r.began) })
 		}
 		if r.copies > 0 {
@@ -234,7 +234,7 @@ func (c *course) nexts(t *testing.T) (all []*course) {
 // it has.
 func TestVoteInEveryOrder(t *testing.T) {
 	t.Parallel()
-	met := map[seen]bool{}
+	met := map[evidence]bool{}
 	for acquires := range 3 {
 		start := &course{counter: 6, acquires: acquires, unsure: acquires > 1, now: 1}
 		start.doubted = acquires > 0 // with both there are three times as many courses

@@ -10,7 +10,7 @@ func (g agenda) first() (at clock.Instant, any bool) {
 	if len(g) == 0 {
 		return 0, false
 	}
-	return g[0].at, true
+	return g[0].dueAt, true
 }
 
 // next removes and returns the first entry, if it is due by a time.
@@ -26,7 +26,7 @@ func (g *agenda) next(until clock.Instant) *Entry {
 
 // set sets when an entry is due, and adds it if necessary.
 func (g *agenda) set(e *Entry, at clock.Instant) {
-	e.at = at
+	e.dueAt = at
 	if e.index == 0 {
 		*g = append(*g, e)
 		e.index = int32(len(*g))
@@ -63,7 +63,7 @@ func (g agenda) settle(e *Entry) {
 	i := int(e.index) - 1
 	for i > 0 { // up
 		up := (i - 1) / 2
-		if !e.at.Before(g[up].at) {
+		if !e.dueAt.Before(g[up].dueAt) {
 			break
 		}
 		g.put(i, g[up])
@@ -71,10 +71,10 @@ func (g agenda) settle(e *Entry) {
 	}
 	for { // down
 		least := 2*i + 1
-		if least+1 < len(g) && g[least+1].at.Before(g[least].at) {
+		if least+1 < len(g) && g[least+1].dueAt.Before(g[least].dueAt) {
 			least++
 		}
-		if least >= len(g) || !g[least].at.Before(e.at) {
+		if least >= len(g) || !g[least].dueAt.Before(e.dueAt) {
 			break
 		}
 		g.put(i, g[least])

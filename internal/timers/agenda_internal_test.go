@@ -31,8 +31,8 @@ func TestAgenda(t *testing.T) {
 				last := clock.Instant(0)
 				for due := g.next(now); due != nil; due = g.next(now) {
 					at, there := want[due]
-					if !there || at != due.at || at.After(now) || at.Before(last) || due.index != 0 {
-						t.Fatalf("seed %d: at %d came an entry for %d (%d: %v) after one for %d", seed, now, due.at, at, there, last)
+					if !there || at != due.dueAt || at.After(now) || at.Before(last) || due.index != 0 {
+						t.Fatalf("seed %d: at %d came an entry for %d (%d: %v) after one for %d", seed, now, due.dueAt, at, there, last)
 					}
 					last = at
 					delete(want, due)

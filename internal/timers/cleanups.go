@@ -15,8 +15,8 @@ import (
 type CleanUpsConfig struct {
 	Wire     *wire.Deployment
 	Timers   *Timers
-	Retried  func(of any, operation string, err error) // called after a failure
-	Patience time.Duration                             // how long to wait for the reply to the first copy of a request
+	Retried  func(lock any, operation string, err error) // called after a failure
+	Patience time.Duration                               // how long to wait for the reply to the first copy of a request
 }
 
 // NewCleanUps returns an empty CleanUps.
@@ -31,11 +31,11 @@ func NewCleanUps(c CleanUpsConfig) *CleanUps { return &CleanUps{CleanUpsConfig: 
 type CleanUps struct {
 	CleanUpsConfig
 
-	open  atomic.Int64 // clean-ups that are not over
-	mu    sync.Mutex   // guards the rest, and cleanUp.phase
-	lines map[any]*cleanUpLine
-	turn  clock.Instant // latest turn that a clean-up was given
-	taken int           // how many clean-ups have that turn
+	active atomic.Int64 // clean-ups that are not over
+	mu     sync.Mutex   // guards the rest, and cleanUp.phase
+	lines  map[any]*cleanUpLine
+	turn   clock.Instant // latest turn that a clean-up was given
+	taken  int           // how many clean-ups have that turn
 }
 
 // mostCleanUps is how many clean-ups of one lock a client has under way at a time.
@@ -63,34 +63,34 @@ const (
 // repeated until Redis confirms it, or until the hold would have run out.
 type cleanUp struct {
 	Entry
-	of    *CleanUps
-	lock  any // key of its line
-	task  protocol.Task
-	until clock.Instant
-	done  chan struct{} // closed when the clean-up is over
-	then  func()        // called when it is over, unless nil; must be quick
+	cleanUps *CleanUps
+	lock     any // key of its line
+	task     protocol.Task
+	until    clock.Instant
+	done     chan struct{} // closed when the clean-up is over
+	then     func()        // called when it is over, unless nil; must be quick
 
 	phase cleanUpPhase // guarded by CleanUps.mu
 
-	mu     sync.Mutex // guards the rest
-	pause  time.Duration
-	copies int // copies sent since the last reply
-	next   clock.Instant
-	late   bool // the latest copy has no reply in time, and the server was doubted for that
-	held   bool // an outage has held it up: it has to wait for its turn
-	turn   bool // it has its turn
-	over   bool
-	last   bool // the client shuts down: a lasting error ends the clean-up
+	mu           sync.Mutex // guards the rest
+	pause        time.Duration
+	copies       int // copies sent since the last reply
+	dueAt        clock.Instant
+	isOverdue    bool // the latest copy had no reply in time, and the server was reported as failed for that
+	wasHeldUp    bool // an outage has held up the clean-up: it has to wait for its turn
+	hasTurn      bool // the clean-up has its turn
+	isOver       bool
+	shuttingDown bool // the client shuts down: a lasting error ends the clean-up
 }
 
 var _ Task = (*cleanUp)(nil)
 
 // Add begins a clean-up of a lock at the time from, and repeats it at most until the time until. When it is over,
 // it calls then, unless nil, and closes the returned channel.
-func (s *CleanUps) Add(lock any, task protocol.Task, from, until clock.Instant, then func()) (over <-chan struct{}) {
-	u := &cleanUp{of: s, lock: lock, task: task, until: until, done: make(chan struct{}), then: then, next: from, pause: 50 * time.Millisecond}
+func (s *CleanUps) Add(lock any, task protocol.Task, from, until clock.Instant, then func()) (done <-chan struct{}) {
+	u := &cleanUp{cleanUps: s, lock: lock, task: task, until: until, done: make(chan struct{}), then: then, dueAt: from, pause: 50 * time.Millisecond}
 	u.Task = u
-	s.open.Add(1)
+	s.active.Add(1)
 	now := s.Timers.Now()
 	if task.OfQuorum() || from.After(now) {
 		s.Timers.Add(&u.Entry, from)
@@ -104,7 +104,7 @@ func (s *CleanUps) Add(lock any, task protocol.Task, from, until clock.Instant, 
 }
 
 // Count returns how many clean-ups are not over.
-func (s *CleanUps) Count() int { return int(s.open.Load()) }
+func (s *CleanUps) Count() int { return int(s.active.Load()) }
 
 // admit reports whether u may run now. Otherwise pass returns it when it may.
 func (s *CleanUps) admit(u *cleanUp) bool {
@@ -168,8 +168,8 @@ func (s *CleanUps) turnAfter(now clock.Instant) clock.Instant {
 
 // yield lets the next clean-up of the lock run.
 func (u *cleanUp) yield() {
-	if next := u.of.pass(u); next != nil {
-		u.of.Timers.Move(&next.Entry, u.of.Timers.Now())
+	if next := u.cleanUps.pass(u); next != nil {
+		u.cleanUps.Timers.Move(&next.Entry, u.cleanUps.Timers.Now())
 	}
 }
 
@@ -177,29 +177,29 @@ func (u *cleanUp) yield() {
 func (u *cleanUp) Due(now clock.Instant, _ time.Duration) (Do, clock.Instant) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.over || now.After(u.until) || u.needlessLocked() {
+	if u.isOver || now.After(u.until) || u.needlessLocked() {
 		u.endLocked()
 		return Do{}, 0
 	}
-	if now.Before(u.next) {
-		return Do{}, u.next
+	if now.Before(u.dueAt) {
+		return Do{}, u.dueAt
 	}
 	if !u.task.OfQuorum() {
-		if u.copies > 0 && !u.late {
-			u.late, u.held = true, true
-			u.of.Wire.Failed(wire.NoAnswer(u.of.Patience, nil)) // this is not certain, but a PING finds out
+		if u.copies > 0 && !u.isOverdue {
+			u.isOverdue, u.wasHeldUp = true, true
+			u.cleanUps.Wire.Failed(wire.NoAnswer(u.cleanUps.Patience, nil)) // this is not certain, but a PING finds out
 		}
-		if u.of.Wire.IsLost(u.of.Patience) {
+		if u.cleanUps.Wire.IsLost(u.cleanUps.Patience) {
 			u.yield()
-			u.held, u.turn = true, false
-			u.next = now.Add(u.pause)
+			u.wasHeldUp, u.hasTurn = true, false
+			u.dueAt = now.Add(u.pause)
 			u.pause = min(2*u.pause, time.Second)
-			return Do{}, u.next
+			return Do{}, u.dueAt
 		}
-		if u.held && !u.turn {
-			u.turn = true
-			if at := u.of.turnAfter(now); at.After(now) {
-				u.next = at
+		if u.wasHeldUp && !u.hasTurn {
+			u.hasTurn = true
+			if at := u.cleanUps.turnAfter(now); at.After(now) {
+				u.dueAt = at
 				return Do{}, at
 			}
 		}
@@ -209,56 +209,56 @@ func (u *cleanUp) Due(now clock.Instant, _ time.Duration) (Do, clock.Instant) {
 	if u.copies > 0 {
 		u.yield()
 	}
-	patience := u.of.Patience << min(u.copies, 4)
+	patience := u.cleanUps.Patience << min(u.copies, 4)
 	u.copies++
-	u.late, u.held, u.turn = false, false, false
-	u.next = now.Add(max(u.pause, patience))
-	return Do{Task: u.task}, u.next
+	u.isOverdue, u.wasHeldUp, u.hasTurn = false, false, false
+	u.dueAt = now.Add(max(u.pause, patience))
+	return Do{Task: u.task}, u.dueAt
 }
 
 // Answered implements Task.
 func (u *cleanUp) Answered(_ Do, _ clock.Instant, r protocol.Result[protocol.Kept]) clock.Instant {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.over {
+	if u.isOver {
 		return 0
 	}
 	// An error reply of Redis, such as NOPERM, or a closed go-redis client may last, so the pauses grow
 	// longer. A key that is not a lock any more has no hold.
 	lasts := r.Err != nil && !wire.Transient(r.Err) && !wire.Panicked(r.Err)
-	if r.Err == nil || lasts && (u.last || wire.IsWrongType(r.Err)) {
+	if r.Err == nil || lasts && (u.shuttingDown || wire.IsWrongType(r.Err)) {
 		u.endLocked()
 		return 0
 	}
-	u.of.Retried(u.lock, u.task.Name(), r.Err)
+	u.cleanUps.Retried(u.lock, u.task.Name(), r.Err)
 	u.yield()
-	u.copies, u.held = 0, true
+	u.copies, u.wasHeldUp = 0, true
 	if !u.task.OfQuorum() {
-		u.of.Wire.Failed(r.Err)
+		u.cleanUps.Wire.Failed(r.Err)
 	}
 	if u.needlessLocked() {
 		u.endLocked()
 		return 0
 	}
-	u.next = u.of.Timers.Now().Add(u.pause)
+	u.dueAt = u.cleanUps.Timers.Now().Add(u.pause)
 	longest := time.Second
 	if lasts {
 		longest = 10 * time.Second
 	}
 	u.pause = min(2*u.pause, longest)
-	return u.next
+	return u.dueAt
 }
 
 // needlessLocked reports whether the client shuts down and the clean-up is not needed.
 func (u *cleanUp) needlessLocked() bool {
 	task, ok := u.task.(protocol.Dispensable)
-	return ok && u.last && task.Dispensable()
+	return ok && u.shuttingDown && task.Dispensable()
 }
 
 func (u *cleanUp) endLocked() {
-	if !u.over {
-		u.over = true
-		u.of.open.Add(-1)
+	if !u.isOver {
+		u.isOver = true
+		u.cleanUps.active.Add(-1)
 		if u.then != nil {
 			u.then() // before done: what it gives back may be needed next
 		}
@@ -271,6 +271,6 @@ func (u *cleanUp) endLocked() {
 func (u *cleanUp) Drain() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.last = true
-	u.next = u.of.Timers.Now()
+	u.shuttingDown = true
+	u.dueAt = u.cleanUps.Timers.Now()
 }

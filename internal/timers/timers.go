@@ -49,7 +49,7 @@ type Do struct {
 // Entry is a task's place among the timers. Set Task before adding it.
 type Entry struct {
 	Task       Task
-	at         clock.Instant // guarded by Timers.mu, as the rest
+	dueAt      clock.Instant // guarded by Timers.mu, as the rest
 	index      int32         // in the agenda, from 1; 0 if it is not there
 	background bool          // a shutdown does not wait for it: see AddBackground
 	drained    bool
@@ -71,9 +71,9 @@ type Config struct {
 // goroutines, which last as long as a round, send the requests.
 type Timers struct {
 	Config
-	left wire.Tally    // entries that have not ended, except background ones
-	poke chan struct{} // capacity 1: something is due earlier than armed; see wakeLocked
-	quit chan struct{}
+	active wire.Tally    // entries that have not ended, except background ones
+	poke   chan struct{} // capacity 1: something is due earlier than armed; see wakeLocked
+	quit   chan struct{}
 
 	mu       sync.Mutex    // guards the rest, and the entries
 	ended    chan struct{} // closed when the goroutine has ended; nil before it begins
@@ -103,7 +103,7 @@ func (t *Timers) Add(e *Entry, at clock.Instant) {
 	}
 	defer t.mu.Unlock()
 	if !e.ended { // otherwise it was removed before it began
-		t.left.Add(1)
+		t.active.Add(1)
 		t.pushLocked(e, at)
 	}
 }
@@ -123,7 +123,7 @@ func (t *Timers) Remove(e *Entry) {
 	t.endLocked(e)
 }
 
-func (t *Timers) has(e *Entry) bool {
+func (t *Timers) goesOn(e *Entry) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !e.ended
@@ -202,8 +202,8 @@ func (t *Timers) endLocked(e *Entry) {
 	}
 	e.ended = true
 	t.agenda.remove(e)
-	if !e.at.IsZero() && !e.background { // otherwise it is not counted, or not added yet
-		t.left.Add(-1)
+	if !e.dueAt.IsZero() && !e.background { // otherwise it is not counted, or not added yet
+		t.active.Add(-1)
 	}
 }
 
@@ -228,10 +228,10 @@ func (t *Timers) Drain() {
 }
 
 // Idle reports whether all tasks have ended, except background tasks.
-func (t *Timers) Idle() bool { return t.left.None() }
+func (t *Timers) Idle() bool { return t.active.None() }
 
 // WaitIdle waits until all tasks have ended, except background tasks, or until ctx ends.
-func (t *Timers) WaitIdle(ctx context.Context) error { return t.left.Wait(ctx) }
+func (t *Timers) WaitIdle(ctx context.Context) error { return t.active.Wait(ctx) }
 
 // IsClosed reports whether Close was called.
 func (t *Timers) IsClosed() bool {
@@ -298,7 +298,7 @@ func (t *Timers) turn(now clock.Instant, room []*Entry) (sends []sending, _ []*E
 	due := t.pop(now, room)
 	var background []sending
 	for i, e := range due {
-		if t.begins(e) {
+		if t.mustDrain(e) {
 			e.Task.Drain()
 		}
 		do, next := e.Task.Due(now, t.Slack)
@@ -341,8 +341,8 @@ func (t *Timers) pop(now clock.Instant, room []*Entry) (due []*Entry) {
 	return due
 }
 
-// begins is called before a task is called. It reports whether the task has to be drained first.
-func (t *Timers) begins(e *Entry) (drains bool) {
+// mustDrain reports whether a task has to be drained before it is called, and records that it is.
+func (t *Timers) mustDrain(e *Entry) (must bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.draining || e.drained {
@@ -362,8 +362,8 @@ func (t *Timers) arm(now clock.Instant) time.Duration {
 		at = now.Add(seam.FarAway)
 	}
 	if t.Slack > 0 {
-		if begin := at - at%clock.Instant(t.Slack); begin.After(now) {
-			at = begin
+		if slackStart := at - at%clock.Instant(t.Slack); slackStart.After(now) {
+			at = slackStart
 		}
 	}
 	t.armed = at
@@ -378,7 +378,7 @@ type sending struct {
 }
 
 // GoesOn implements protocol.Recipient.
-func (s *sending) GoesOn() bool { return s.t.has(s.e) }
+func (s *sending) GoesOn() bool { return s.t.goesOn(s.e) }
 
 // Done implements protocol.Recipient.
 func (s *sending) Done(sent time.Time, r protocol.Result[protocol.Kept]) {

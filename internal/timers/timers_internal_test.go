@@ -160,9 +160,9 @@ func TestHeldUpCleanUpIsSentInItsTurn(t *testing.T) {
 	w := unservedTimers(t)
 	s := NewCleanUps(CleanUpsConfig{Wire: w.Wire, Timers: w})
 	now := w.Now()
-	u := &cleanUp{of: s, task: endOfHold{}, until: now.Add(time.Hour), done: make(chan struct{}), pause: time.Second}
+	u := &cleanUp{cleanUps: s, task: endOfHold{}, until: now.Add(time.Hour), done: make(chan struct{}), pause: time.Second}
 	for i, held := range []bool{false, true, true} {
-		u.held = held
+		u.wasHeldUp = held
 		if held {
 			for range wire.RoundSize {
 				s.turnAfter(now)

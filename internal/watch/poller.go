@@ -43,21 +43,21 @@ func New[S any](c Config) *Pollers[S] { return &Pollers[S]{Config: c} }
 
 // Show shows the audience the state of a lock, now and after each change, until ctx ends or the client closes. Then it
 // calls the End of the audience.
-func (ps *Pollers[S]) Show(ctx context.Context, of Lock[S], to Audience[S]) {
+func (ps *Pollers[S]) Show(ctx context.Context, lock Source[S], to Audience[S]) {
 	w := &watch[S]{audience: to}
 	if ctx.Err() != nil {
 		w.end()
 		return
 	}
-	ps.join(w, of)
+	ps.join(w, lock)
 	w.until(ctx, func() { ps.leave(w) })
 }
 
-// Lock is what a watch polls.
-type Lock[S any] struct {
-	// Key identifies the state: watches with the same key share a poller, which uses the Lock of the first.
+// Source is the lock that a watch polls.
+type Source[S any] struct {
+	// Key identifies the state: watches with the same key share a poller, which uses the Source of the first.
 	Key  any
-	Look func(ctx context.Context) (S, error)
+	Poll func(ctx context.Context) (S, error)
 	// Listen makes notify be called when the state may have changed. It returns nil if it cannot.
 	Listen func(ctx context.Context, notify func()) (end func())
 	// Changed reports whether s differs from the last state, which is nil at first. It may complete s.
@@ -69,37 +69,37 @@ type Lock[S any] struct {
 
 // poller polls a lock for all its watches in a client.
 type poller[S any] struct {
-	Lock[S]
-	all    *Pollers[S]
-	number int64         // for jitter
-	poke   chan struct{} // capacity 1: a message came, or may have been missed
-	joined chan struct{} // capacity 1: a watch has joined that has no state yet
-	ctx    context.Context
-	cancel context.CancelFunc // called when the last watch leaves
-	s      *clock.Sleeper
+	Source[S]
+	pollers *Pollers[S]
+	number  int64         // for jitter
+	poke    chan struct{} // capacity 1: a message came, or may have been missed
+	joined  chan struct{} // capacity 1: a watch has joined that has no state yet
+	ctx     context.Context
+	cancel  context.CancelFunc // called when the last watch leaves
+	sleeper *clock.Sleeper
 
-	watches map[*watch[S]]struct{} // guarded by pollers.mu
+	watches map[*watch[S]]struct{} // guarded by Pollers.mu
 
-	last *S // latest state that was shown; nil at first
+	latest *S // latest state that was shown; nil at first
 }
 
-func (ps *Pollers[S]) join(w *watch[S], of Lock[S]) {
+func (ps *Pollers[S]) join(w *watch[S], lock Source[S]) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p := ps.byKey[of.Key]
+	p := ps.byKey[lock.Key]
 	if p == nil {
 		ps.serial++
 		p = &poller[S]{
-			Lock: of, all: ps, number: ps.serial, watches: map[*watch[S]]struct{}{},
+			Source: lock, pollers: ps, number: ps.serial, watches: map[*watch[S]]struct{}{},
 			poke: make(chan struct{}, 1), joined: make(chan struct{}, 1),
 		}
 		p.ctx, p.cancel = context.WithCancel(ps.Wire.Context())
 		if ps.byKey == nil {
 			ps.byKey = map[any]*poller[S]{}
 		}
-		ps.byKey[of.Key] = p
+		ps.byKey[lock.Key] = p
 		ps.Running.Add(1) // while begin holds up Shutdown, which waits for it
-		p.s = clock.NewSleeper(ps.Env)
+		p.sleeper = clock.NewSleeper(ps.Env)
 		go p.run()
 	}
 	w.poller = p
@@ -128,7 +128,7 @@ func (ps *Pollers[S]) dropLocked(p *poller[S]) {
 }
 
 func (p *poller[S]) audience() []*watch[S] {
-	ps := p.all
+	ps := p.pollers
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	select {
@@ -140,7 +140,7 @@ func (p *poller[S]) audience() []*watch[S] {
 
 // end ends all remaining watches, because the client shuts down.
 func (p *poller[S]) end() {
-	ps := p.all
+	ps := p.pollers
 	ps.mu.Lock()
 	ps.dropLocked(p)
 	left := p.watches
@@ -159,10 +159,10 @@ func offer(c chan struct{}) {
 }
 
 func (p *poller[S]) run() {
-	ps, ctx := p.all, p.ctx
+	ps, ctx := p.pollers, p.ctx
 	defer ps.Running.Add(-1)
 	defer p.end()
-	defer p.s.Stop()
+	defer p.sleeper.Stop()
 	var unsubscribe func()
 	defer func() {
 		if unsubscribe != nil {
@@ -174,9 +174,9 @@ func (p *poller[S]) run() {
 	pause := gap
 	var next time.Time // time of the next poll, unless something wakes the poller earlier
 	woken, failures := clock.ByTime, 0
-	for look := 0; ; look++ {
+	for poll := 0; ; poll++ {
 		audience := p.audience()
-		s, err := p.Look(ctx)
+		s, err := p.Poll(ctx)
 		looked := ps.Env.Clock.Now()
 		if ctx.Err() != nil {
 			return
@@ -188,16 +188,16 @@ func (p *poller[S]) run() {
 			sleep, pause = min(50*time.Millisecond<<min(failures, 5), time.Second), gap
 			failures++
 		} else {
-			changed := p.Changed(p.last, &s)
+			changed := p.Changed(p.latest, &s)
 			if changed {
-				seen := s
-				p.last = &seen
+				shown := s
+				p.latest = &shown
 			}
 			if changed || slices.ContainsFunc(audience, (*watch[S]).waits) {
 				p.Fill(&s)
 			}
 			for _, w := range audience {
-				w.tell(&s, changed)
+				w.update(&s, changed)
 			}
 			if rest := p.Rest(&s); rest >= 0 {
 				most = max(rest, gap)
@@ -220,34 +220,34 @@ func (p *poller[S]) run() {
 		if planned {
 			sleep = max(next.Sub(looked), 0)
 		} else {
-			sleep -= p.jitter(look, sleep/4)
+			sleep -= p.jitter(poll, sleep/4)
 		}
-		sleep = min(sleep, most+p.jitter(look, 2*time.Millisecond))
+		sleep = min(sleep, most+p.jitter(poll, 2*time.Millisecond))
 		next = looked.Add(sleep)
 		switch woken = p.sleep(sleep, p.poke); woken {
 		case clock.ByEnd, clock.ByClosing:
 			return
 		case clock.ByPoke:
 			pause = gap
-			// Waiters for the lock go first, and pollers do not look together.
+			// Waiters for the lock go first, and pollers do not poll together.
 			early := looked.Add(gap).Sub(ps.Env.Clock.Now())
-			if p.sleep(max(early, 0)+watchYield/2+p.jitter(look, watchYield/2), nil) >= clock.ByClosing {
+			if p.sleep(max(early, 0)+watchYield/2+p.jitter(poll, watchYield/2), nil) >= clock.ByClosing {
 				return
 			}
 		}
 	}
 }
 
-func (p *poller[S]) jitter(look int, d time.Duration) time.Duration {
-	return seam.Jitter(p.all.Seed, p.number, look, d)
+func (p *poller[S]) jitter(poll int, d time.Duration) time.Duration {
+	return seam.Jitter(p.pollers.Seed, p.number, poll, d)
 }
 
 // sleep sleeps for d, or less if the poller is poked, or if a watch joins, which gets the state
 // immediately.
 func (p *poller[S]) sleep(d time.Duration, poke <-chan struct{}) (why clock.Waking) {
-	why = p.s.Sleep(d, poke, p.joined, p.ctx.Done(), p.all.Closing)
+	why = p.sleeper.Sleep(d, poke, p.joined, p.ctx.Done(), p.pollers.Closing)
 	if why < clock.ByClosing {
-		p.all.Env.Stop("watch")
+		p.pollers.Env.Stop("watch")
 	}
 	return why
 }

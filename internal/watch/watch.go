@@ -3,7 +3,7 @@
 // locks: it compares states of type S, and passes them on.
 //
 // A state that lasts for less than the shortest pause between two polls may be skipped. When Redis does not answer,
-// the watch goes on, and shows the next state that it gets.
+// the watch continues, and shows the next state that a poll returns.
 package watch
 
 import (
@@ -13,7 +13,7 @@ import (
 
 // Audience gets the states of a watch, from one caller at a time.
 type Audience[S any] interface {
-	Tell(s *S) // must not keep s
+	Update(s *S) // must not keep s
 	End()
 }
 
@@ -22,10 +22,10 @@ type watch[S any] struct {
 	poller   *poller[S]
 	audience Audience[S]
 
-	mu     sync.Mutex  // guards the rest, and the audience
-	some   bool        // the audience has got a state
-	ended  bool        // the audience has got the end
-	forget func() bool // stops waiting for the end of the context
+	mu          sync.Mutex  // guards the rest, and the audience
+	hasState    bool        // the audience has received a state
+	ended       bool        // End was called
+	stopWaiting func() bool // stops waiting for the end of the context
 }
 
 // until calls leave when the context ends, if the watch has not ended before.
@@ -33,26 +33,26 @@ func (w *watch[S]) until(ctx context.Context, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.ended {
-		w.forget = context.AfterFunc(ctx, leave)
+		w.stopWaiting = context.AfterFunc(ctx, leave)
 	}
 }
 
-// tell shows a state, if it has changed or is the first.
-func (w *watch[S]) tell(s *S, changed bool) {
+// update shows a state, if it has changed or is the first.
+func (w *watch[S]) update(s *S, changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ended || w.some && !changed {
+	if w.ended || w.hasState && !changed {
 		return
 	}
-	w.some = true
-	w.audience.Tell(s)
+	w.hasState = true
+	w.audience.Update(s)
 }
 
-// waits reports whether the audience has got no state yet.
+// waits reports whether the audience has not received a state yet.
 func (w *watch[S]) waits() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !w.some
+	return !w.hasState
 }
 
 func (w *watch[S]) end() {
@@ -63,8 +63,8 @@ func (w *watch[S]) end() {
 	}
 	w.ended = true
 	w.audience.End()
-	if w.forget != nil {
-		w.forget()
+	if w.stopWaiting != nil {
+		w.stopWaiting()
 	}
 }
 
