@@ -277,7 +277,7 @@ func (r *checking) denied(node, who string, v *protocol.Survey) {
 		r.find("acl", node, "it may not run scripts, which takes EVAL: %v", fmt.Sprintf("ACL SETUSER %s +eval +evalsha", who), v.DeniedErr)
 	case v.DeniedErr != nil:
 		r.miss("acl", node, "what the user may do: "+v.DeniedErr.Error(), "compare its permissions with docs/acl.md")
-	case !v.Tells:
+	case !v.DeniedKnown:
 		r.miss("acl", node, "what the user may do: this server cannot tell", "Redis 7.0 and newer can; compare its permissions with docs/acl.md")
 	}
 	if len(v.Denied) == 0 {

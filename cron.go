@@ -98,7 +98,7 @@ func (j *CronJob) tick(ctx context.Context, scheduled time.Time) (int64, error) 
 	return tick, nil
 }
 
-func (j *CronJob) job() *protocol.Cron { return j.one.proto.(*protocol.Tick).Of() }
+func (j *CronJob) job() *protocol.Cron { return j.one.proto.(*protocol.Tick).Cron() }
 
 // Do runs fn, with the context of a renewed lease, for the tick of that time, unless another has run it or
 // runs it: then it immediately returns whose run that is, and no error. scheduled is the time of the
@@ -198,8 +198,8 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 	defer says.Stop()
 	finish := func(state protocol.RunState, text string) error {
 		// A copy that does not find the run proves nothing: Redis drops some of very many runs.
-		return lease.end(ctx, &finish{task: func(id string, late bool) protocol.Task {
-			return proto.Finish(id, state, failureText(text), late)
+		return lease.end(ctx, &finish{task: func(id string, lateCopies bool) protocol.Task {
+			return proto.Finish(id, state, failureText(text), lateCopies)
 		}})
 	}
 	began := l.c.now()

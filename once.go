@@ -179,8 +179,8 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	}
 	written := string(result) // perhaps later, when the caller uses the slice for something else
 	return result, lease.end(ctx, &finish{
-		task: func(id string, late bool) protocol.Task {
-			return l.proto.(*protocol.Once).Finish(id, lease.Token(), written, late)
+		task: func(id string, lateCopies bool) protocol.Task {
+			return l.proto.(*protocol.Once).Finish(id, lease.Token(), written, lateCopies)
 		},
 		// Half of it, lest the clock of the server be quicker.
 		traceTime: l.proto.(*protocol.Once).Keep() / 2,
@@ -190,7 +190,7 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 // fail is Unlock by a script that publishes, for waiters of other clients, why the function has failed.
 func (o *Once) fail(ctx context.Context, lease *Lease, err error) error {
 	text := failureText(err.Error())
-	return lease.end(ctx, &finish{task: func(id string, late bool) protocol.Task {
-		return coreOf(o).proto.(*protocol.Once).Fail(id, text, late)
+	return lease.end(ctx, &finish{task: func(id string, lateCopies bool) protocol.Task {
+		return coreOf(o).proto.(*protocol.Once).Fail(id, text, lateCopies)
 	}})
 }

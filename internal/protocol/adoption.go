@@ -11,27 +11,27 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Adoptable is a protocol whose detached holds other clients can go on with, by the functions below: see
+// Adoptable is a protocol whose detached holds other clients can adopt, by the functions below: see
 // scripts/shared/adoption.lua.
 type Adoptable interface {
 	Protocol
 	adoption() adoption
 }
 
-// adoption is what the requests about it are made of.
+// adoption has the parts of the requests about an adoption.
 type adoption struct {
 	site   *Site
 	names  *Names
-	script string   // which adopts
-	state  []string // the first keys of that
-	suffix string   // of an id in the name of a tombstone
-	mode   []any    // of a hold of a Queued
-	timers []any    // of a ReadSide: the prefix of their names
+	script string   // script that adopts
+	state  []string // first keys of the script
+	suffix string   // suffix of an id in the name of a tombstone
+	mode   []any    // mode of the hold; only for a Queued
+	timers []any    // prefix of the timers' names; only for a ReadSide
 }
 
 func (a *adoption) tombstone(id string) string { return a.names.Tombstone(id + a.suffix) }
 
-// Secret is what it takes to go on with a detached hold. Redis has its hash.
+// Secret permits its owner to adopt a detached hold. Redis has its hash.
 type Secret [16]byte
 
 // Adoption is the outcome of an Adopt.
@@ -39,7 +39,7 @@ type Adoption struct {
 	Verdict   Verdict       // Granted, Gone, Entangled, Withdrawn or Quarantined
 	Token     int64         // Granted; 0 for a shared hold
 	Rest      time.Duration // Quarantined: how long the quarantine lasts
-	TakenOver bool          // Gone, and others hold the lock
+	TakenOver bool          // Gone: others hold the lock
 }
 
 func readAdoption(a wire.Answer) (Adoption, error) {
@@ -67,26 +67,26 @@ func readAdoption(a wire.Answer) (Adoption, error) {
 	return Adoption{}, wire.ErrReply(a.Val)
 }
 
-// Detach offers a hold to anyone who has the secret, and then reports whether it is there. The hold is not renewed any
-// more, and ends within rest.
+// Detach offers a hold to anyone who has the secret, and then reports whether the hold exists. The hold is not renewed
+// any more, and ends within rest.
 func Detach(p Adoptable, id string, secret Secret, token int64, rest time.Duration) Task {
 	a := p.adoption()
 	hash := fmt.Sprintf("%x", sha1.Sum(secret[:]))
-	offer := looking(a.site, "adoption/offer", []string{a.state[0], a.tombstone(id)}, []any{id, hash, token, rest.Milliseconds()}, readNumber)
+	offer := newRequest(a.site, "adoption/offer", []string{a.state[0], a.tombstone(id)}, []any{id, hash, token, rest.Milliseconds()}, readNumber)
 	offer.r.Acked = a.site.acks()
 	return &inTurn{a.site, id, offer, func(int64) Task { return p.Renew(id, 0) }}
 }
 
-// FindDetached finds a detached hold, for a caller that has its handle and is about to renew it for a lease, or to end it. The outcome
-// is the id that it has in the lock; empty: there is none.
+// FindDetached finds a detached hold for a caller that has its handle and is about to renew the hold for a lease, or to
+// end it. The outcome is the current id of the hold, or empty if the hold does not exist.
 func FindDetached(p Adoptable, old string, secret Secret, lease time.Duration) Request[string] {
 	a := p.adoption()
 	args := []any{secret[:], lease.Milliseconds(), tombstoneMillis}
-	return looking(a.site, "adoption/find", []string{a.state[0], a.tombstone(old)}, args, readText)
+	return newRequest(a.site, "adoption/find", []string{a.state[0], a.tombstone(old)}, args, readText)
 }
 
-// Adopt asks for the detached hold with the id old to go on under another id, and to last for lease. As an acquire, a
-// server in quarantine refuses it, and replicas confirm it, if the client wants that.
+// Adopt gives the detached hold with the id old a new id, and makes it last for lease. As with an acquire, a server in
+// quarantine refuses it, and replicas confirm it if the client requires that.
 func Adopt(p Adoptable, id, old string, secret Secret, lease time.Duration) Request[Adoption] {
 	a := p.adoption()
 	keys := append(slices.Clone(a.state), a.tombstone(old), a.tombstone(id))
@@ -94,14 +94,14 @@ func Adopt(p Adoptable, id, old string, secret Secret, lease time.Duration) Requ
 		keys = append(keys, timer(a.names.Derived(""), old, 1), timer(a.names.Derived(""), id, 1))
 	}
 	args := slices.Concat([]any{id, secret[:], lease.Milliseconds(), tombstoneMillis}, a.mode, a.timers)
-	return entering(a.site, a.script, keys, args, readAdoption)
+	return newEnterRequest(a.site, a.script, keys, args, readAdoption)
 }
 
-// GiveBack undoes an Adopt, whatever became of it: the hold is as detached as before. If its time is over, it ends.
+// GiveBack undoes an Adopt, no matter whether it succeeded: the hold is detached again. If its lease has run out, it ends.
 func GiveBack(p Adoptable, id, old string, lease time.Duration) Task {
 	a := p.adoption()
 	keys := []string{a.state[0], a.tombstone(old), a.tombstone(id)}
-	undo := looking(a.site, "adoption/give_back", keys, []any{id, lease.Milliseconds(), tombstoneMillis}, readNumber)
+	undo := newRequest(a.site, "adoption/give_back", keys, []any{id, lease.Milliseconds(), tombstoneMillis}, readNumber)
 	return &inTurn{a.site, id, undo, func(rest int64) Task {
 		switch {
 		case rest > 0:
@@ -133,12 +133,12 @@ func (q *Queued) adoption() adoption {
 	return a
 }
 
-// inTurn is a request, and a task that is sent when the first is answered. Its outcome is the task's; without
-// one, Done.
+// inTurn sends a request, and a second task after the reply. Its outcome is the outcome of the second task, or Done if
+// there is no second task.
 type inTurn struct {
 	site  *Site
-	id    string // of the hold that they are about
-	first *asked[int64]
+	id    string // hold that both requests are about
+	first *scriptRequest[int64]
 	then  func(n int64) Task
 }
 
@@ -152,20 +152,20 @@ func (t *inTurn) OfQuorum() bool { return false }
 func (t *inTurn) Do(ctx context.Context, budget time.Duration) Result[Kept] {
 	until := time.Now().Add(budget)
 	r := t.first.Do(ctx, budget)
-	return t.next(ctx, r, max(time.Until(until), time.Millisecond))
+	return t.follow(ctx, r, max(time.Until(until), time.Millisecond))
 }
 
-func (t *inTurn) next(ctx context.Context, r Result[int64], budget time.Duration) Result[Kept] {
+func (t *inTurn) follow(ctx context.Context, r Result[int64], budget time.Duration) Result[Kept] {
 	if r.Err == nil && r.TooFew == nil {
 		if then := t.then(r.Outcome); then != nil {
 			return then.Do(ctx, budget)
 		}
 	}
-	return t.alone(r)
+	return t.onlyFirst(r)
 }
 
-// alone is the result if no task follows the first request.
-func (t *inTurn) alone(r Result[int64]) Result[Kept] {
+// onlyFirst returns the result if no task follows the first request.
+func (t *inTurn) onlyFirst(r Result[int64]) Result[Kept] {
 	if r.Err != nil && overwritten(&t.first.r, r.Err) {
 		return Result[Kept]{Outcome: Overwritten}
 	} else if r.TooFew != nil {
@@ -179,13 +179,13 @@ func (t *inTurn) Send(d Dispatch) {
 	d.Round.Add(&t.first.r, func(sent time.Time, a wire.Answer) {
 		r := t.first.result(a)
 		if r.Err != nil || r.TooFew != nil {
-			d.Done(sent, t.alone(r))
+			d.Done(sent, t.onlyFirst(r))
 			return
 		}
 		w := t.site.Wire
 		w.Go(func() {
-			w.Gate("then " + t.id) // the answers to several come in the same instant
-			d.Done(sent, t.next(w.Context(), r, t.site.CommandTimeout))
+			w.Gate("then " + t.id) // the replies to several requests come in the same instant
+			d.Done(sent, t.follow(w.Context(), r, t.site.CommandTimeout))
 		})
 	})
 }

@@ -1,6 +1,6 @@
 package protocol
 
-// Barrier is the protocol of a Barrier, whose state is a key that exists while it is set.
+// Barrier is the protocol of a Barrier. Its state is a key that exists while the barrier is set.
 type Barrier struct {
 	located
 	key     string
@@ -16,20 +16,20 @@ func NewBarrier(site *Site, names *Names) *Barrier {
 // Set sets the barrier.
 func (b *Barrier) Set(op Op) Request[Kept] { return b.change(op, "set") }
 
-// Lift lifts it.
+// Lift lifts the barrier.
 func (b *Barrier) Lift(op Op) Request[Kept] { return b.change(op, "lifted") }
 
 func (b *Barrier) change(op Op, to string) Request[Kept] {
-	t := b.site.about("barrier/change", nil, nil)
-	putWords(&t.r, b.key, b.names, op, [2]any{}, to, b.channel, b.site.counting())
+	t := b.site.newTask("barrier/change", nil, nil)
+	putWords(&t.r, b.key, b.names, op, [2]any{}, to, b.channel, b.site.howOrBoth())
 	return t
 }
 
-// Remaining asks whether the barrier is set: 1 remains, or 0.
+// Remaining requests whether the barrier is set: the outcome is 1 if it is, and 0 otherwise.
 func (b *Barrier) Remaining() Request[Remaining] {
-	return looking(b.site, "barrier/look", []string{b.key}, nil, readRemaining)
+	return newRequest(b.site, "barrier/look", []string{b.key}, nil, readRemaining)
 }
 
-// Listen has notify called when the barrier was lifted. It returns nil if it cannot, now or
+// Listen calls notify when the barrier was lifted. It returns nil if it cannot subscribe, now or
 // ever.
 func (b *Barrier) Listen(notify func()) (end func()) { return b.site.listen(b.channel, notify) }

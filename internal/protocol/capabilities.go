@@ -8,30 +8,30 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// What only some types can is an interface each, and none of it is inherited: a type that cannot do a thing does not
-// have its methods. The functions here tell what a protocol can, and what is so of one that cannot. Kinds has the
-// types, by what they can.
+// Each ability that only some types have is an interface in this file. Embedding does not add abilities: a type
+// without an ability does not have its methods. The functions below query the abilities of a protocol, and return a
+// default for a protocol without the ability. Kinds lists the types.
 
-// Is reports whether a protocol can what an interface of these says.
+// Is reports whether a protocol implements T, one of the interfaces of this file.
 func Is[T any](p Protocol) bool {
 	_, is := p.(T)
 	return is
 }
 
-// property is what a protocol says of itself by an interface of these; zero: it does not.
-func property[I, T any](p Protocol, says func(I) T) (none T) {
+// property returns the result of get, or the zero value if the protocol does not implement I.
+func property[I, T any](p Protocol, get func(I) T) (none T) {
 	if i, can := p.(I); can {
-		return says(i)
+		return get(i)
 	}
 	return none
 }
 
-// Reentrant is a protocol whose holds can be entered again by their owners. Of any other,
-// each acquire begins a hold of its own.
+// Reentrant is a protocol whose holds can be entered again by their owners. With any other protocol,
+// each acquire begins a separate hold.
 type Reentrant interface {
 	Protocol
 	// Reenter sets the count of a hold's entries to n, and makes the hold last for at
-	// least lease from now. With confirm, replicas confirm it if the client wants that.
+	// least lease from now. If confirm is true, and the client requires it, replicas confirm the change.
 	Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept]
 }
 
@@ -61,19 +61,19 @@ func StandByOf(p Protocol) StandBy {
 	return nil
 }
 
-// Queue is a protocol whose waiters may have a place in Redis. Each request is a sign of
-// life for it, and an abandoned acquire has to remove it.
+// Queue is a protocol whose waiters may have a place in Redis. Each request renews the place, and an
+// abandoned acquire has to remove it.
 type Queue interface {
-	KeepsPlace() bool // not of readers that are preferred
-	// EachWaits reports whether Redis keeps the order of the waiters. Then each of
-	// them asks Redis, not only the head of the line in its client.
+	KeepsPlace() bool // false for preferred readers
+	// EachWaits reports whether Redis keeps the order of the waiters. Then each waiter
+	// sends requests, not only the head of the line in its client.
 	EachWaits() bool
-	// Listening reports whether Listen needs no command, since the channel for the waiter
-	// with that id is subscribed already.
+	// Listening reports whether Listen needs no command, because the channel of the waiter
+	// with that id is already subscribed.
 	Listening(id string) bool
 }
 
-// eachWaits is part of a Queue whose order Redis keeps.
+// eachWaits is embedded by a Queue whose order Redis keeps.
 type eachWaits struct{}
 
 func (eachWaits) KeepsPlace() bool { return true }
@@ -82,7 +82,7 @@ func (eachWaits) EachWaits() bool  { return true }
 // KeepsPlace reports whether a waiter has a place in Redis.
 func KeepsPlace(p Protocol) bool { return property(p, Queue.KeepsPlace) }
 
-// EachWaits reports whether each waiter asks Redis.
+// EachWaits reports whether each waiter sends requests.
 func EachWaits(p Protocol) bool { return property(p, Queue.EachWaits) }
 
 // Listening reports whether the waiter with an id need not subscribe.
@@ -93,18 +93,18 @@ func Listening(p Protocol, id string) bool {
 // Taking is a protocol whose holds take permits of a semaphore.
 type Taking interface{ Takes() int }
 
-// Takes is how many permits a hold takes; 0: there are none, and a
-// hold is either exclusive or shared with any number.
+// Takes returns how many permits a hold takes. It returns 0 for a lock without permits, whose holds are
+// exclusive, or shared by any number.
 func Takes(p Protocol) int { return property(p, Taking.Takes) }
 
-// Polled is a protocol that Glance can poll. For any other, only Enter finds out whether the
-// lock may be free, or it keeps the waiter's place.
+// Polled is a protocol that Glance can poll. With any other protocol, only Enter can find out whether the
+// lock may be free, or Enter renews the waiter's place.
 type Polled interface{ Glanced() *HashLock }
 
-// GlancedOf is what Glance can look at for a waiter; or nil.
+// GlancedOf returns the lock that Glance can poll for a waiter, or nil.
 func GlancedOf(p Protocol) *HashLock { return property(p, Polled.Glanced) }
 
-// Paced is a protocol whose waiters look more often than others.
+// Paced is a protocol whose waiters send requests more often than others.
 type Paced interface {
 	// LongestPause bounds a waiter's pause after its request number turn, from 0.
 	LongestPause(who int64, turn int) time.Duration
@@ -118,8 +118,8 @@ func LongestPause(p Protocol, who int64, turn int) time.Duration {
 
 // Hesitant is a protocol whose waiters pause between a message and their request.
 type Hesitant interface {
-	// Hesitation bounds the random pause between a message and the request, after so many requests in
-	// a row with split votes. crowd: several other clients wait.
+	// Hesitation bounds the random pause between a message and the request. clashes is the number of
+	// consecutive requests with split votes. crowd reports whether several other clients wait.
 	Hesitation(clashes int, crowd bool) time.Duration
 }
 
@@ -128,48 +128,49 @@ func Hesitation(p Protocol, clashes int, crowd bool) time.Duration {
 	return property(p, func(h Hesitant) time.Duration { return h.Hesitation(clashes, crowd) })
 }
 
-// Guarded is a protocol of which other clients may shorten a fixed lease in Redis,
-// so that it has to be restored.
+// Guarded is a protocol whose fixed leases other clients may shorten in Redis, so they have to be
+// restored.
 type Guarded interface{ GuardsFixedLease() }
 
-// Quorum is a protocol that asks several servers.
+// Quorum is a protocol that sends its requests to several servers.
 type Quorum interface{ Wires() []*wire.Deployment }
 
 // Bounded is a protocol whose leases are bounded by more than their drift.
 type Bounded interface {
 	// Margin is subtracted from the validity of each lease, in addition to the drift.
 	Margin() time.Duration
-	// LongestLease bounds the leases of the lock; 0: only MaxLease does.
+	// LongestLease bounds the leases of the lock; 0 if only MaxLease does.
 	LongestLease() time.Duration
 }
 
-// Margin is what is subtracted from the validity of each lease.
+// Margin returns how much is subtracted from the validity of each lease.
 func Margin(p Protocol) time.Duration { return property(p, Bounded.Margin) }
 
-// LongestLease bounds the leases of the lock; 0: only MaxLease does.
+// LongestLease bounds the leases of the lock; 0 if only MaxLease does.
 func LongestLease(p Protocol) time.Duration { return property(p, Bounded.LongestLease) }
 
 // Revocable is a protocol whose holders can be asked to release the lock.
 type Revocable interface{ Revocation() Revocation }
 
-// RevocationOf is how holders are asked; nil: they cannot be.
+// RevocationOf returns the Revocation of a protocol, or nil if its holders cannot be asked to release.
 func RevocationOf(p Protocol) Revocation { return property(p, Revocable.Revocation) }
 
-// Growing is a protocol whose waiters stay outside of the queue while there is too little for
-// them, no matter which of them leaves.
+// Growing is a protocol whose waiters stay out of the queue while they request more permits than exist: no
+// release can serve them.
 type Growing interface {
 	Protocol
-	// ListenForMore has notify called when there is more. It returns nil if it cannot, now or
+	// ListenForMore calls notify when permits were added. It returns nil if it cannot subscribe, now or
 	// ever.
 	ListenForMore(notify func()) (end func())
 }
 
-// Crowded is a protocol of which a message has many clients look, and few of them can enter.
+// Crowded is a protocol whose messages wake many clients, of which few can enter.
 type Crowded interface {
-	// Hear makes freed be called when permits were given back, with how many are free, as far as the
-	// message says, and notify when messages may have been missed. It returns nil if it cannot,
-	// now or ever. So does HearTaken, which makes taken be called when an acquire that Tells has left so
-	// many.
+	// Hear calls freed when permits were given back, with the number of free permits in the message, or 0
+	// if the message has none. It calls notify when messages may have been missed.
+	//
+	// HearTaken calls taken with the permits left after an acquire with ReportsLeft. Both return nil if
+	// they cannot subscribe, now or ever.
 	Hear(notify func(), freed func(n int64)) (end func())
 	HearTaken(taken func(left int64)) (end func())
 }

@@ -16,29 +16,29 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// FencingClock is where the fencing tokens of a client come from. A server that is not in cluster
-// mode has one, a string, for all locks with the prefix. In cluster mode a script may only use keys
-// of the lock's slot, so there each slot has one.
+// FencingClock gives the fencing tokens of a client. A server that is not in cluster mode has one
+// clock, the single clock, for all locks with the prefix; it is a string. In cluster mode a script may
+// only use keys of the lock's slot, so each slot has a clock.
 //
-// Two clients must draw the tokens of a lock from the same key, so the server enforces it: in
-// cluster mode the key of the one clock is a hash. A script that draws from it fails, there by the
-// type of the key or since it is in another slot, and on a server whose data were a cluster's by
-// the type; and nothing is changed. Then the client asks again what the server is, and draws from
-// the right key: see asked.draw.
+// Two clients must draw the tokens of a lock from the same key. The server enforces this: in
+// cluster mode the key of the single clock is a hash. A script that draws from the wrong key fails
+// without a change. In cluster mode it fails because the key is a hash, or is in another slot; on a
+// server that was part of a cluster before it fails because the key is still a hash. Then the client
+// finds out again which mode the server is in, and draws from the right key: see scriptRequest.draw.
 //
-// The hash also has the last token that the one clock gave before the deployment became a cluster:
-// the floor. A client raises the clock of a slot to that before it draws from it.
+// The hash also has the floor: the last token that the single clock gave before the deployment became
+// a cluster. A client raises the clock of a slot to the floor before it draws from that clock.
 type FencingClock struct {
 	prefix string
-	key    string // of the one clock
+	key    string // key of the single clock
 	boxed  any    // key
-	// tagged: the prefix has a hash tag, so all keys with it are in one slot, and one clock is
-	// enough in a cluster too.
+	// tagged: the prefix has a hash tag, so all keys with the prefix are in one slot, and a single
+	// clock is enough in a cluster too.
 	tagged bool
 
 	split  wire.Shared // floor is known
 	floor  atomic.Int64
-	raised [wire.Slots / 64]atomic.Uint64 // bits of the slots whose clocks have been raised to it
+	raised [wire.Slots / 64]atomic.Uint64 // bits of the slots whose clocks have been raised to floor
 }
 
 // NewFencingClock returns the clock of the locks with a prefix.
@@ -51,8 +51,8 @@ func NewFencingClock(prefix string) *FencingClock {
 // clockName is the name of the fencing clock, without prefix.
 const clockName = "rlock:clock"
 
-// ofSlot is the key of the clock of a slot. All locks of the slot share it, so
-// that no key remains for each name. Its hash tag is the smallest decimal number that
+// ofSlot returns the key of the clock of a slot. All locks of the slot share the clock, so
+// that no key remains for each name. The hash tag of the key is the smallest decimal number that
 // hashes to the slot.
 func (f *FencingClock) ofSlot(slot int) string {
 	return f.key + ":{" + strconv.Itoa(int(slotTags()[slot])) + "}"
@@ -72,7 +72,7 @@ var slotTags = sync.OnceValue(func() *[wire.Slots]int32 {
 	return &tags
 })
 
-// slotClocks reports whether each slot has a clock, as far as is known.
+// slotClocks reports whether each slot has a clock, as far as the mode of the server is known.
 func (s *Site) slotClocks() bool { return s.Wire.Slotted() && !s.Clock.tagged }
 
 func (s *Site) clock(n *Names) string {
@@ -84,13 +84,13 @@ func (s *Site) clock(n *Names) string {
 		return d.clock
 	}
 	key := s.Clock.ofSlot(n.slot())
-	if d != nil { // two concurrent callers make the same
+	if d != nil { // two concurrent callers make equal values
 		n.derived.Store(&derived{d.channel, key})
 	}
 	return key
 }
 
-// clockWord is clock, boxed: the one clock once for all.
+// clockWord is clock, boxed. The key of the single clock is boxed once.
 func (s *Site) clockWord(n *Names) any {
 	if !s.slotClocks() {
 		return s.Clock.boxed
@@ -112,19 +112,19 @@ func (s *Site) ready(ctx context.Context, n *Names) error {
 }
 
 // clocksAgree is how far the clocks of the nodes of a cluster may differ from each other. A floor
-// that is older is below the time of each.
+// that is older than that is below the time of each node.
 const clocksAgree = time.Hour
 
-// splitClock makes the key of the one clock a hash, and learns the floor.
+// splitClock makes the key of the single clock a hash, and reads the floor.
 func (s *Site) splitClock(ctx context.Context) error {
-	q := looking(s, "clock/split", []string{s.Clock.key}, nil, func(a wire.Answer) (int64, error) {
+	q := newRequest(s, "clock/split", []string{s.Clock.key}, nil, func(a wire.Answer) (int64, error) {
 		floor, now, _, err := a.Pair()
 		if now-floor > clocksAgree.Microseconds() {
 			floor = 0
 		}
 		return floor, err
 	})
-	// A *redis.Client reaches only the keys of its node: perhaps not this one.
+	// A *redis.Client reaches only the keys of its node, which may not include this key.
 	q.r.FailFast = s.Wire.OneServer()
 	r := q.Do(ctx, s.CommandTimeout)
 	if q.r.FailFast && r.Err != nil {
@@ -152,19 +152,19 @@ func (s *Site) raise(ctx context.Context, n *Names) error {
 	if floor == 0 || word.Load()&bit != 0 {
 		return nil
 	}
-	r := looking(s, "clock/raise", []string{f.ofSlot(slot)}, []any{floor}, readBool).Do(ctx, s.CommandTimeout)
+	r := newRequest(s, "clock/raise", []string{f.ofSlot(slot)}, []any{floor}, readBool).Do(ctx, s.CommandTimeout)
 	if r.Err == nil {
 		word.Or(bit)
 	}
 	return r.Err
 }
 
-// mostMerged is how many clocks of slots one script merges at most: a server serves nobody else
+// mostMerged is how many clocks of slots one script merges at most: the server runs no other command
 // meanwhile.
 const mostMerged = 1024
 
 // wrongClock is called when a request that draws a token has failed with err. It reports whether
-// that was because it used the one clock, and now is to use the clock of the lock.
+// the request failed because it used the single clock, and should be sent again with the clock of the lock.
 func (s *Site) wrongClock(ctx context.Context, n *Names, r *wire.Request, err error) (bool, error) {
 	used := s.Clock.key
 	if s.Clock.tagged || !r.Uses(used) {
@@ -183,7 +183,7 @@ func (s *Site) wrongClock(ctx context.Context, n *Names, r *wire.Request, err er
 	return true, s.ready(ctx, n)
 }
 
-// mergeClocks makes the key of the one clock a string again, and deletes the clocks of the slots,
+// mergeClocks makes the key of the single clock a string again, and deletes the clocks of the slots,
 // if the server is not in cluster mode any more.
 func (s *Site) mergeClocks(ctx context.Context) error {
 	switch r := s.merge(nil).Do(ctx, s.CommandTimeout); {
@@ -211,8 +211,8 @@ func (s *Site) mergeClocks(ctx context.Context) error {
 	return s.merge(nil, "whole").Do(ctx, s.CommandTimeout).Err
 }
 
-// merge asks whether the key of the one clock is a hash, and lifts its floor, or the clock, to the
-// clocks of some slots, which it deletes. With "whole" the key is a string again.
+// merge reports whether the key of the single clock is a hash. It raises the floor in the hash, or the
+// clock, to the clocks of some slots, and deletes these. With "whole" it makes the key a string again.
 func (s *Site) merge(slots []string, whole ...any) Request[bool] {
-	return looking(s, "clock/merge", append([]string{s.Clock.key}, slots...), whole, readBool)
+	return newRequest(s, "clock/merge", append([]string{s.Clock.key}, slots...), whole, readBool)
 }

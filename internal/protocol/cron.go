@@ -12,20 +12,20 @@ import (
 
 var _ Protocol = (*Tick)(nil)
 
-// Cron is what all ticks of a CronJob have in common.
+// Cron has what all ticks of a CronJob share.
 type Cron struct {
-	site      *Site
-	runs      string  // key: a hash
-	ticks     string  // key: a zset
-	names     derived // of the lock of each tick: all are in one slot
-	retention time.Duration
-	apart     time.Duration
-	takes     bool
-	process   any // string
+	site        *Site
+	runs        string  // key: a hash
+	ticks       string  // key: a zset
+	names       derived // derived names of each tick's lock: all ticks are in one slot
+	retention   time.Duration
+	minInterval time.Duration
+	takesOver   bool
+	process     any // string
 }
 
 // CronRuns is how many runs of a CronJob Redis keeps, in addition to runs in progress, and to runs of ticks that are
-// younger than cronYoung: late processes still find those.
+// younger than cronYoung, which processes that start late still find.
 const (
 	CronRuns  = 100
 	cronYoung = time.Minute
@@ -35,21 +35,21 @@ const (
 // clock has claimed would suppress the ticks of all others: see floor in cron/enter.
 const CronAhead = time.Hour
 
-// NewCron returns the protocol of a CronJob that keeps runs for so long. apart is the least time between
-// two ticks; 0: any. takes: a lost run is taken over. process is the text of the client's, or empty.
-// Locks of its name have nothing to do with it.
-func NewCron(site *Site, names *Names, retention, apart time.Duration, takes bool, process string) *Cron {
+// NewCron returns the protocol of a CronJob that keeps runs for the retention. minInterval is the least time
+// between two ticks, or 0. If takesOver is true, a lost run is taken over. process is the text of the client's
+// process, or empty. Locks with the same name are independent.
+func NewCron(site *Site, names *Names, retention, minInterval time.Duration, takesOver bool, process string) *Cron {
 	base := names.Derived("rlock:cron")
 	if process == "" {
 		process = "-"
 	}
-	process = strings.ReplaceAll(process, " ", `\u0020`) // it is JSON
-	return &Cron{site, base, base + ":ticks", derived{channel: base + ":free"}, retention, apart, takes, process}
+	process = strings.ReplaceAll(process, " ", `\u0020`) // process is JSON
+	return &Cron{site, base, base + ":ticks", derived{channel: base + ":free"}, retention, minInterval, takesOver, process}
 }
 
-// At is the protocol of one call for a tick, in ms since 1970.
+// At returns the protocol of one call for a tick, in ms since 1970.
 func (c *Cron) At(tick int64) *Tick {
-	t := &Tick{of: c, tick: tick}
+	t := &Tick{cron: c, tick: tick}
 	t.own.Lock = c.lock(tick)
 	t.own.derived.Store(&c.names)
 	t.HashLock = newHashLock(c.site, &t.own)
@@ -58,26 +58,26 @@ func (c *Cron) At(tick int64) *Tick {
 
 func (c *Cron) lock(tick int64) string { return c.runs + ":" + strconv.FormatInt(tick, 10) }
 
-// Peek asks for the run of a tick.
+// Peek requests the run of a tick.
 func (c *Cron) Peek(tick int64) Request[Run] {
-	return looking(c.site, "cron/peek", []string{c.runs, c.lock(tick)}, []any{tick}, readPeeked)
+	return newRequest(c.site, "cron/peek", []string{c.runs, c.lock(tick)}, []any{tick}, readPeeked)
 }
 
 // Last requests the run of the latest tick. If it is in progress, Peek finds out whether a process runs it.
 func (c *Cron) Last() Request[Run] {
-	return looking(c.site, "cron/last", []string{c.ticks, c.runs}, nil, readPeeked)
+	return newRequest(c.site, "cron/last", []string{c.ticks, c.runs}, nil, readPeeked)
 }
 
 // ClaimedTicks are the ticks from one time to another that were claimed, in ms since 1970.
 type ClaimedTicks struct {
-	Known bool  // of any tick
-	Since int64 // up to this time nobody knows
+	Known bool  // Redis knows of any tick
+	Since int64 // ticks up to this time are unknown
 	Ticks []int64
 }
 
-// Between asks which ticks between two times, and at them, were claimed.
+// Between requests which ticks between two times, inclusive, were claimed.
 func (c *Cron) Between(from, to int64) Request[ClaimedTicks] {
-	return looking(c.site, "cron/known", []string{c.ticks, c.runs}, []any{from, to}, readClaimed)
+	return newRequest(c.site, "cron/known", []string{c.ticks, c.runs}, []any{from, to}, readClaimed)
 }
 
 func readClaimed(a wire.Answer) (ClaimedTicks, error) {
@@ -95,17 +95,17 @@ func readClaimed(a wire.Answer) (ClaimedTicks, error) {
 	return all, nil
 }
 
-// Run is what is known of the run of a tick.
+// Run is the record of the run of a tick.
 type Run struct {
 	Known      bool
 	Tick       int64 // ms since 1970, in the reply to a Peek or Last
 	State      RunState
 	TakenOver  bool
 	Token      int64
-	Start, End int64 // ms since 1970 by the server's clock; End is 0 if not known, and the end of the lease of a run in progress
+	Start, End int64 // ms since 1970 by the server's clock; End is 0 if unknown, and the end of the lease while the run is in progress
 	HoldID     string
 	Process    string // text of the caller's process; "-" if anonymous
-	Text       string // of the error
+	Text       string // text of the error
 }
 
 // RunState is how far a run is.
@@ -113,15 +113,15 @@ type RunState string
 
 // The states of a run, as Redis has them.
 const (
-	Claimed   RunState = "c" // it may not have begun, and be taken back
-	Running   RunState = "r" // it has begun
+	Claimed   RunState = "c" // the run may not have begun, and the claim may be taken back
+	Running   RunState = "r" // the run has begun
 	Succeeded RunState = "s"
-	Broken    RunState = "b" // its caller went away, or it panicked
+	Broken    RunState = "b" // the caller has gone away, or the function panicked
 	Errored   RunState = "f"
 	Lost      RunState = "l"
 )
 
-// ReadRun reads what scripts/shared/cronrun.lua has written.
+// ReadRun parses a record that scripts/shared/cronrun.lua has written.
 func ReadRun(text string) (Run, error) {
 	words := strings.SplitN(text, " ", 8)
 	if len(words) != 8 {
@@ -151,7 +151,7 @@ func readPeeked(a wire.Answer) (Run, error) {
 	return run, err
 }
 
-// runIn is the run that is the rest of a reply.
+// runIn returns the run in the rest of a reply.
 func runIn(a wire.Answer, rest []any) (Run, error) {
 	if len(rest) == 1 {
 		if text, ok := rest[0].(string); ok {
@@ -161,15 +161,15 @@ func runIn(a wire.Answer, rest []any) (Run, error) {
 	return Run{}, wire.ErrReply(a.Val)
 }
 
-// GoesOn reports whether a run has no outcome, as far as its record says.
+// GoesOn reports whether the record of a run has no outcome.
 func (s RunState) GoesOn() bool { return s == Claimed || s == Running }
 
-// Tick is the protocol of one call for a tick: a Lock on a key of its own, whose first entry claims the
-// tick for good. It belongs to the goroutine of the call.
+// Tick is the protocol of one call for a tick: a Lock on a separate key, whose first entry claims the
+// tick permanently. It belongs to the goroutine of the call.
 type Tick struct {
 	HashLock
 	own     Names
-	of      *Cron
+	cron    *Cron
 	tick    int64
 	claimed Run
 	phase   atomic.Int32
@@ -177,54 +177,55 @@ type Tick struct {
 
 // The phases of a call for a tick.
 const (
-	notBegun int32 = iota // its claim, if there is one, can be taken back
-	begun                 // it cannot
-	runs                  // and Redis has it
+	notBegun int32 = iota // a claim can be taken back
+	begun                 // the claim cannot be taken back any more
+	runs                  // the function runs, and renewals report that to Redis
 )
 
 // Retention is how long after its tick a run is kept.
 func (c *Cron) Retention() time.Duration { return c.retention }
 
-// Of is what all ticks of the job have in common.
-func (t *Tick) Of() *Cron { return t.of }
+// Cron returns what all ticks of the job share.
+func (t *Tick) Cron() *Cron { return t.cron }
 
 // TakesOver reports whether a lost run is taken over.
-func (t *Tick) TakesOver() bool { return t.of.takes }
+func (t *Tick) TakesOver() bool { return t.cron.takesOver }
 
-// Claimed is the run that an Enter which was Granted has begun.
+// Claimed returns the run that a Granted Enter has begun.
 func (t *Tick) Claimed() Run { return t.claimed }
 
-// Begin says that the function is about to run. From then on the claim is not taken back, whatever ends
+// Begin records that the function is about to run. After that the claim is not taken back, no matter what ends
 // the hold.
 func (t *Tick) Begin() { t.phase.Store(begun) }
 
-// NotBegun takes back a Begin whose function does not run.
+// NotBegun undoes a Begin, because the function does not run.
 func (t *Tick) NotBegun() { t.phase.Store(notBegun) }
 
-// Runs notes, after Begin, that the function surely runs: from then on each renewal reports that to
-// those who ask for the tick.
+// Runs records, after Begin, that the function runs. After that each renewal writes this to Redis, for
+// processes that request the tick.
 func (t *Tick) Runs() { t.phase.Store(runs) }
 
 // Glanced implements Polled.
 func (t *Tick) Glanced() *HashLock { return &t.HashLock }
 
-// Enter implements Protocol. It does not enter if somebody has run, or runs and nobody is to wait.
+// Enter implements Protocol. It does not enter if another process has run the tick, or runs it and this call
+// does not wait.
 func (t *Tick) Enter(e *Acquire) Request[Entered] {
-	site := t.of.site
-	return entering(site, "cron/enter",
-		[]string{t.names.Lock, t.names.Tombstone(e.ID), site.clock(t.names), t.of.runs, t.of.ticks},
-		[]any{e.ID, site.millis(e.Lease), t.tick, flag(t.of.takes), t.of.retention.Milliseconds(), CronRuns, cronYoung.Milliseconds(), CronAhead.Milliseconds(), t.of.process, t.of.apart.Milliseconds()}, t.readClaim).draw(t.names)
+	site := t.cron.site
+	return newEnterRequest(site, "cron/enter",
+		[]string{t.names.Lock, t.names.Tombstone(e.ID), site.clock(t.names), t.cron.runs, t.cron.ticks},
+		[]any{e.ID, site.millis(e.Lease), t.tick, flag(t.cron.takesOver), t.cron.retention.Milliseconds(), CronRuns, cronYoung.Milliseconds(), CronAhead.Milliseconds(), t.cron.process, t.cron.minInterval.Milliseconds()}, t.readClaim).draw(t.names)
 }
 
 // NotClaimed is the error of an Enter that is refused for good.
 type NotClaimed struct {
-	Run Run    // of somebody who has claimed the tick
-	Why string // nobody may claim it, and Run is not Known
+	Run Run    // run of the process that has claimed the tick
+	Why string // why no process may claim the tick; set if Run is not Known
 }
 
 func (e *NotClaimed) Error() string { return "the tick is not claimed: " + e.Why }
 
-// Found reports whether there is a run, which is what the caller wants then.
+// Found reports whether Run is set: then the run is the result for the caller.
 func (e *NotClaimed) Found() bool { return e.Run.Known }
 
 func (t *Tick) readClaim(a wire.Answer) (Entered, error) {
@@ -251,17 +252,17 @@ func (t *Tick) readClaim(a wire.Answer) (Entered, error) {
 
 // Renew implements Protocol.
 func (t *Tick) Renew(id string, lease time.Duration) Task {
-	return t.of.site.renewing("cron/renew", lease,
-		[]string{t.names.Lock, t.of.runs, t.of.ticks}, []any{id, t.of.site.millis(lease), t.tick, cronYoung.Milliseconds(), flag(t.phase.Load() == runs)})
+	return t.cron.site.newRenewTask("cron/renew", lease,
+		[]string{t.names.Lock, t.cron.runs, t.cron.ticks}, []any{id, t.cron.site.millis(lease), t.tick, cronYoung.Milliseconds(), flag(t.phase.Load() == runs)})
 }
 
-// Finish writes how the run of the hold with an id has ended, and ends the hold. With late, copies of
-// its first request may come late.
-func (t *Tick) Finish(id string, state RunState, text string, late bool) Task {
-	site := t.of.site
-	return site.leaving("cron/finish",
-		[]string{t.names.Lock, t.names.Tombstone(id), t.of.runs},
-		[]any{id, t.tick, string(state), text, keep(late), t.names.Channel(), site.how()})
+// Finish writes how the run of the hold with an id has ended, and ends the hold. If lateCopies is true, copies of
+// its first request may still arrive.
+func (t *Tick) Finish(id string, state RunState, text string, lateCopies bool) Task {
+	site := t.cron.site
+	return site.newEndTask("cron/finish",
+		[]string{t.names.Lock, t.names.Tombstone(id), t.cron.runs},
+		[]any{id, t.tick, string(state), text, tombstoneArg(lateCopies), t.names.Channel(), site.how()})
 }
 
 // Release implements Protocol. A run that has begun ends by Finish, unless the lease was lost.
@@ -273,11 +274,11 @@ func (t *Tick) Release(id string, n int) Task {
 }
 
 // Abandon implements Protocol.
-func (t *Tick) Abandon(id string, late bool) Task {
+func (t *Tick) Abandon(id string, lateCopies bool) Task {
 	if t.phase.Load() != notBegun {
-		return t.Finish(id, Lost, "", late)
+		return t.Finish(id, Lost, "", lateCopies)
 	}
-	return t.of.site.leaving("cron/abandon",
-		[]string{t.names.Lock, t.names.Tombstone(id), t.of.runs, t.of.ticks},
-		[]any{id, t.tick, tombstoneMillis, t.names.Channel(), t.of.site.how()})
+	return t.cron.site.newEndTask("cron/abandon",
+		[]string{t.names.Lock, t.names.Tombstone(id), t.cron.runs, t.cron.ticks},
+		[]any{id, t.tick, tombstoneMillis, t.names.Channel(), t.cron.site.how()})
 }

@@ -81,7 +81,7 @@ func about(l Protocol, id string) []*wire.Request {
 	}
 	if c, ok := l.(*Tick); ok {
 		requests = append(requests, of(c.Finish(id, Succeeded, "", false)), of(c.Finish(id, Errored, "why", true)))
-		requests = append(requests, of(c.Of().At(1).Enter(e))) // too old
+		requests = append(requests, of(c.Cron().At(1).Enter(e))) // too old
 		c.Begin()
 		c.Runs()
 		requests = append(requests, of(c.Renew(id, time.Second)), of(c.Renew(id, 0)), of(c.Abandon(id, true)))

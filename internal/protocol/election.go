@@ -8,30 +8,30 @@ import (
 
 var _ Protocol = (*Election)(nil)
 
-// Election is the protocol of an Election: a lock with a queue whose exclusive hold is the
-// leadership, next to which its holder writes a value. Changes of either are announced.
+// Election is the protocol of an Election: a lock with a queue. Its exclusive hold is the
+// leadership, and the holder writes a value. Changes of the leader or the value are announced.
 type Election struct{ Queued }
 
-// NewElection returns the protocol of an Election. Locks of its name have nothing to do with it.
+// NewElection returns the protocol of an Election. Locks with the same name are independent.
 func NewElection(site *Site, names *Names) *Election {
 	q := queuedAt(site, names, "election", "rlock:election", exclusive)
-	q.news = q.state[0] + ":news"
+	q.changes = q.state[0] + ":news"
 	return &Election{*q}
 }
 
-// Proclaim sets the value of the leader with an id. Later requests have higher numbers.
+// Proclaim sets the value of the leader with an id. A later request must have a higher number.
 func (e *Election) Proclaim(id, value string, number int64) Request[Kept] {
-	return e.site.about("election/proclaim", e.hold(), []any{id, value, number, e.site.how(), e.news})
+	return e.site.newTask("election/proclaim", e.hold(), []any{id, value, number, e.site.how(), e.changes})
 }
 
 // Inspect implements Protocol.
 func (e *Election) Inspect() Request[State] {
-	return looking(e.site, "election/inspect", e.state, nil, readLed)
+	return newRequest(e.site, "election/inspect", e.state, nil, readLed)
 }
 
-// Candidates asks for the ids of those that wait to lead, in order.
+// Candidates requests the ids of the waiting candidates, in order.
 func (e *Election) Candidates() Request[[]string] {
-	return looking(e.site, "election/candidates", e.state, nil, func(a wire.Answer) (ids []string, err error) {
+	return newRequest(e.site, "election/candidates", e.state, nil, func(a wire.Answer) (ids []string, err error) {
 		list, ok := a.Val.([]any)
 		if a.Err != nil || !ok {
 			return nil, cmp.Or(a.Err, wire.ErrReply(a.Val))
@@ -48,12 +48,12 @@ func (e *Election) Candidates() Request[[]string] {
 }
 
 // View implements Protocol.
-func (e *Election) View() any { return view{"election/inspect", e.state[0], e.news} }
+func (e *Election) View() any { return view{"election/inspect", e.state[0], e.changes} }
 
-// Listen implements Protocol. Those who only observe have a channel of their own.
+// Listen implements Protocol. Observers, with an empty id, share a separate channel.
 func (e *Election) Listen(id string, notify func()) (end func()) {
 	if id == "" {
-		return e.site.listen(e.news, notify)
+		return e.site.listen(e.changes, notify)
 	}
 	return e.Queued.Listen(id, notify)
 }

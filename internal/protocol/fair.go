@@ -5,7 +5,7 @@ package protocol
 type Fair struct {
 	ownedLock
 	eachWaits
-	line     keys   // of the scripts of the line
+	line     keys   // keys of the scripts
 	channels string // prefix of the waiters' channels
 }
 
@@ -24,43 +24,43 @@ func NewFair(site *Site, names *Names) *Fair {
 	}
 }
 
-// term is the waiter lease, ms.
+// term returns the waiter lease, in ms.
 func (l *Fair) term() int64 { return l.site.WaiterLease.Milliseconds() }
 
 // Enter implements Protocol.
 func (l *Fair) Enter(e *Acquire) Request[Entered] {
-	return entering(l.site, "fair/enter",
+	return newEnterRequest(l.site, "fair/enter",
 		l.line.and(l.names.Tombstone(e.ID), l.site.clock(l.names)),
 		[]any{e.ID, e.Lease.Milliseconds(), l.term(), flag(e.Wait), l.channels, l.site.how()}, readEntered).draw(l.names)
 }
 
 // Release implements Protocol.
 func (l *Fair) Release(id string, n int) Task {
-	return l.site.releasing("fair/release", n, l.line, []any{id, n, l.term(), l.channels, l.site.how()})
+	return l.site.newReleaseTask("fair/release", n, l.line, []any{id, n, l.term(), l.channels, l.site.how()})
 }
 
 // Abandon implements Protocol.
-func (l *Fair) Abandon(id string, late bool) Task {
-	return l.site.leaving("fair/abandon",
+func (l *Fair) Abandon(id string, lateCopies bool) Task {
+	return l.site.newEndTask("fair/abandon",
 		l.line.and(l.names.Tombstone(id)),
-		[]any{id, keep(late), l.term(), l.channels, l.site.how()})
+		[]any{id, tombstoneArg(lateCopies), l.term(), l.channels, l.site.how()})
 }
 
 // ForceUnlock implements Protocol. Live waiters keep their places.
 func (l *Fair) ForceUnlock(holdID string) Request[bool] {
-	return l.site.forcing("fair/force_unlock", holdID, l.line, []any{holdID, l.term(), l.channels, l.site.how()})
+	return l.site.newForceRequest("fair/force_unlock", holdID, l.line, []any{holdID, l.term(), l.channels, l.site.how()})
 }
 
 // Inspect implements Protocol.
 func (l *Fair) Inspect() Request[State] {
-	return looking(l.site, "fair/inspect", l.line[:2], nil, readState)
+	return newRequest(l.site, "fair/inspect", l.line[:2], nil, readState)
 }
 
 // View implements Protocol.
 func (l *Fair) View() any { return view{"fair/inspect", l.names.Lock, l.channels} }
 
-// Listen implements Protocol. Each waiter has its own channel, and there is no channel for
-// others.
+// Listen implements Protocol. Each waiter has a separate channel. There is no channel for an
+// empty id.
 func (l *Fair) Listen(id string, notify func()) (end func()) {
 	if id == "" {
 		return nil
@@ -68,5 +68,5 @@ func (l *Fair) Listen(id string, notify func()) (end func()) {
 	return l.site.listen(l.channels+id, notify)
 }
 
-// Listening implements Queue: each waiter has a channel of its own.
+// Listening implements Queue: each waiter has a separate channel, so it has to subscribe.
 func (l *Fair) Listening(string) bool { return false }

@@ -26,11 +26,11 @@ type fairSemaphore struct {
 	located
 	state    keys   // see scripts/shared/permitqueue.lua
 	channels string // prefix of the channels of clients with waiters
-	initial  int    // permits that are set if none were; 0: none are
+	initial  int    // permits to set if the number was never set, or 0
 }
 
-// NewFairPermits returns the protocol of taking one permit at a time. So many are set if none were; 0:
-// none are.
+// NewFairPermits returns the protocol of taking one permit at a time. initial is the number of permits to set if the
+// number was never set, or 0.
 func NewFairPermits(site *Site, names *Names, initial int) *FairPermits {
 	names.keep()
 	base := names.Derived("rlock:permits")
@@ -50,13 +50,13 @@ func (p *FairPermits) Of(n int) Protocol {
 	return &FairPermits{fairSemaphore: p.fairSemaphore, n: n}
 }
 
-// more is the channel on which those listen who want more permits than there are.
+// more returns the channel of waiters that request more permits than exist.
 func (s *fairSemaphore) more() string { return s.state[0] + ":more" }
 
 // hold returns the keys of the state that an existing hold needs: see Queued.hold.
 func (s *fairSemaphore) hold() []string { return s.state[:2:2] }
 
-// waking returns arguments, and those with which waiters are woken.
+// waking appends the arguments with which a script wakes waiters.
 func (s *fairSemaphore) waking(args ...any) []any {
 	return append(args, s.site.WaiterLease.Milliseconds(), s.channels, s.site.how())
 }
@@ -68,27 +68,27 @@ func (p *FairPermits) Enter(e *Acquire) Request[Entered] {
 	if p.initial > 0 {
 		keys, args = append(keys, p.names.setting()), append(args, p.initial)
 	}
-	return entering(p.site, "fairpermits/enter", keys, args, readPermits).draw(p.names)
+	return newEnterRequest(p.site, "fairpermits/enter", keys, args, readPermits).draw(p.names)
 }
 
 // Release implements Protocol.
 func (p *FairPermits) Release(id string, n int) Task {
-	return p.site.releasing("fairpermits/release", n, p.state, p.waking(id))
+	return p.site.newReleaseTask("fairpermits/release", n, p.state, p.waking(id))
 }
 
 // Abandon implements Protocol.
-func (p *FairPermits) Abandon(id string, late bool) Task {
-	return p.site.leaving("fairpermits/abandon", p.state.and(p.names.Tombstone(id)), p.waking(id, keep(late)))
+func (p *FairPermits) Abandon(id string, lateCopies bool) Task {
+	return p.site.newEndTask("fairpermits/abandon", p.state.and(p.names.Tombstone(id)), p.waking(id, tombstoneArg(lateCopies)))
 }
 
 // Renew implements Protocol.
 func (p *FairPermits) Renew(id string, lease time.Duration) Task {
-	return p.site.renewing("fairpermits/renew", lease, p.hold(), []any{id, p.site.millis(lease)})
+	return p.site.newRenewTask("fairpermits/renew", lease, p.hold(), []any{id, p.site.millis(lease)})
 }
 
 // ForceUnlock implements Protocol. Waiters keep their places.
 func (p *FairPermits) ForceUnlock(holdID string) Request[bool] {
-	return p.site.forcing("fairpermits/force_unlock", holdID, p.state, p.waking(holdID))
+	return p.site.newForceRequest("fairpermits/force_unlock", holdID, p.state, p.waking(holdID))
 }
 
 // Inspect implements Protocol.
@@ -100,8 +100,8 @@ func (p *FairPermits) Probe(id string) Request[Probed] { return probing(p.inspec
 // Count implements PermitCounter.
 func (p *FairPermits) Count(holds bool) Request[Counted] { return p.inspect(holds) }
 
-func (p *FairPermits) inspect(holds bool) *asked[Counted] {
-	return looking(p.site, "fairpermits/inspect", p.state, []any{flag(holds)}, readFairCounted)
+func (p *FairPermits) inspect(holds bool) *scriptRequest[Counted] {
+	return newRequest(p.site, "fairpermits/inspect", p.state, []any{flag(holds)}, readFairCounted)
 }
 
 func readFairCounted(a wire.Answer) (Counted, error) {
@@ -136,25 +136,25 @@ func readFairCounted(a wire.Answer) (Counted, error) {
 // Change implements PermitCounter.
 func (s *fairSemaphore) Change(op Op, how PermitChange, n int) Request[bool] {
 	args := []any{op.Number, n}
-	if how != TrySetPermits { // before that nobody waits
+	if how != TrySetPermits { // before the number is set, there are no waiters
 		args = s.counts(args...)
 	}
-	return looking(s.site, "fairpermits"+string(how), s.state.and(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), args, readSet)
+	return newRequest(s.site, "fairpermits"+string(how), s.state.and(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), args, readSet)
 }
 
 // Delete implements PermitCounter.
 func (s *fairSemaphore) Delete(op Op) Request[bool] {
-	return looking(s.site, "fairpermits/delete", s.state.and(s.names.record(op.Page.ID), s.names.Lock), s.counts(op.Number), readBool)
+	return newRequest(s.site, "fairpermits/delete", s.state.and(s.names.record(op.Page.ID), s.names.Lock), s.counts(op.Number), readBool)
 }
 
 // Undo implements PermitCounter.
 func (p *FairPermits) Undo(op Op) Task {
-	return p.site.about("fairpermits/undo", p.state.and(p.names.record(op.Page.ID), p.names.setting()), p.counts(op.Number))
+	return p.site.newTask("fairpermits/undo", p.state.and(p.names.record(op.Page.ID), p.names.setting()), p.counts(op.Number))
 }
 
 // counts returns the arguments of a script that changes the number of permits.
 func (s *fairSemaphore) counts(args ...any) []any {
-	return append(args, s.site.WaiterLease.Milliseconds(), s.channels, s.site.counting(), s.more())
+	return append(args, s.site.WaiterLease.Milliseconds(), s.channels, s.site.howOrBoth(), s.more())
 }
 
 // Takes implements Taking.

@@ -7,7 +7,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Fenced is the protocol of a FencedLock: a Lock whose tokens are counted by Redisson's
+// Fenced is the protocol of a FencedLock: a Lock that takes its tokens from Redisson's
 // counter.
 type Fenced struct {
 	standByLock
@@ -19,8 +19,8 @@ func NewFenced(site *Site, names *Names) *Fenced {
 	return &Fenced{standByLock{newOwnedLock(site, names)}, prefixed("redisson_lock_token", names.Lock)}
 }
 
-// NewID implements Protocol. The number in the id is negative, which marks the hold as one
-// that raises the counter.
+// NewID implements Protocol. The number in the id is negative. That marks a hold that raises
+// the counter.
 func (l *Fenced) NewID() HoldID {
 	id := l.HashLock.NewID()
 	at := strings.LastIndexByte(id.ID, ':') + 1
@@ -38,13 +38,13 @@ func (l *Fenced) ReleaseNext(id string, token int64, inRow int) Task {
 	return l.releaseNext(id, token, inRow, l.counter)
 }
 
-// counted reports whether a hold has raised the counter, as far as its id shows.
+// counted reports whether the id of a hold shows that it has raised the counter.
 func counted(id string) bool { return !Ours(id) || strings.Contains(id, ":-") }
 
-// Inspect implements Protocol. It shows the counter as the token, except for a hold of ours
-// that did not raise it.
+// Inspect implements Protocol. It returns the counter as the token, except for a hold of this module
+// that did not raise the counter.
 func (l *Fenced) Inspect() Request[State] {
-	return listening(l.site, "lock/inspect", []string{l.names.Lock, l.counter}, l.names.Channel(), readFenced)
+	return newListenerCount(l.site, "lock/inspect", []string{l.names.Lock, l.counter}, l.names.Channel(), readFenced)
 }
 
 func readFenced(a wire.Answer) (State, error) {
@@ -62,9 +62,9 @@ func (l *Fenced) View() any {
 	return struct{ view, tokens any }{l.HashLock.View(), l.counter}
 }
 
-// Counter asks for the value of the counter.
+// Counter requests the value of the counter.
 func (l *Fenced) Counter() Request[int64] {
-	return looking(l.site, "lock/inspect", []string{l.names.Lock, l.counter}, nil, func(a wire.Answer) (int64, error) {
+	return newRequest(l.site, "lock/inspect", []string{l.names.Lock, l.counter}, nil, func(a wire.Answer) (int64, error) {
 		_, token, _, err := a.Pair()
 		return token, err
 	})

@@ -6,13 +6,12 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Glance adds looks at locks of one client to a round, one request for as many of them as
-// a script can reach. done is called once for each request, with the numbers of its locks
-// and the outcome for each: Busy, or no verdict if a waiter should send a request itself. After an
-// error all should.
+// Glance adds requests to a round that poll locks of one client. One request polls all the locks that
+// one script can reach. done is called once for each request, with the indexes of its locks and the outcome for
+// each lock: Busy, or no verdict if a waiter should send an Enter. After an error all waiters should.
 func Glance(locks []*HashLock, round *wire.Round, done func(which []int, outcomes []Entered, err error)) {
 	var groups [][]int
-	last := map[Slot]int{} // the latest group
+	last := map[Slot]int{} // latest group of each Slot
 	for i, l := range locks {
 		where := l.Slot()
 		g, some := last[where]
@@ -28,7 +27,7 @@ func Glance(locks []*HashLock, round *wire.Round, done func(which []int, outcome
 		for j, i := range which {
 			keys[j] = locks[i].names.Lock
 		}
-		q := looking(locks[which[0]].site, "lock/glance", keys, nil, readGlance(len(keys)))
+		q := newRequest(locks[which[0]].site, "lock/glance", keys, nil, readGlance(len(keys)))
 		round.Add(&q.r, func(_ time.Time, a wire.Answer) {
 			r := q.result(a)
 			done(which, r.Outcome, r.Err)

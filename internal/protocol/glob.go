@@ -7,15 +7,14 @@ import (
 	"strings"
 )
 
-// Pattern is a pattern of Redis: * ? [ab] [^a-z], and \ before a character that stands for itself. Its characters are
-// bytes.
+// Pattern is a pattern of Redis: * ? [ab] [^a-z], and \ before a literal character. Its characters are bytes.
 type Pattern struct {
 	text  string
-	least int            // bytes of the shortest text that it matches
-	expr  *regexp.Regexp // of texts in which each byte has become a character
+	least int            // bytes of the shortest text that the pattern matches
+	expr  *regexp.Regexp // matches texts in which each byte is converted to a character
 }
 
-// ParsePattern reads a pattern. The error is why it has no clear meaning.
+// ParsePattern parses a pattern. It returns an error if the pattern has no clear meaning.
 func ParsePattern(text string) (Pattern, error) {
 	expr := []byte(`(?s)\A`)
 	least := 0
@@ -26,7 +25,7 @@ func ParsePattern(text string) (Pattern, error) {
 		switch c {
 		case '*':
 			least--
-			if p == "" || p[0] != '*' { // several are as one, and take a long time
+			if p == "" || p[0] != '*' { // several have the meaning of one, and take a long time
 				expr = append(expr, ".*"...)
 			}
 		case '?':
@@ -51,13 +50,13 @@ func ParsePattern(text string) (Pattern, error) {
 	return Pattern{text, least, compiled}, err
 }
 
-// classIn translates the class with which a pattern goes on after its [, and returns what follows its ].
+// classIn translates a class, without its [, to a regular expression. rest is the pattern after the ].
 func classIn(p string) (class []byte, rest string, closed bool) {
 	class = []byte("[")
 	if strings.HasPrefix(p, "^") {
 		class, p = append(class, '^'), p[1:]
 	}
-	class = append(class, `\x{100}`...) // which is no byte, but an expression has no empty class
+	class = append(class, `\x{100}`...) // no byte, but a class of an expression must not be empty
 	for p != "" {
 		first, last, n := p[0], p[0], 1
 		switch {
@@ -85,7 +84,7 @@ func (p Pattern) matches(text string) bool {
 	return p.expr.MatchString(string(characters))
 }
 
-// escape makes a text a pattern that it alone matches.
+// escape returns a pattern that matches only the text.
 func escape(text string) string {
 	var out strings.Builder
 	for i := range len(text) {

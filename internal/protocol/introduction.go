@@ -7,22 +7,22 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// A client introduces itself under a key of its own: a text that says which process it is. Nothing
-// depends on the key. It has a slot of its own, so each command is about this key only.
+// A client introduces itself by a key: a text that names its process. No lock depends on the key. The key of each
+// client may be in a different slot, so a command uses only one of them.
 
-// clientName is the name of such keys, without prefix and client.
+// clientName is the name of these keys, without prefix and client.
 const clientName = "rlock:client:"
 
-// clientPart is how much of a client's id its key has: what the id of a permit has of it too.
+// clientPart is how many bytes of a client's id its key has: the part that the id of a permit also has.
 const clientPart = 2*nineBytes + 3
 
-// ClientKey is the key under which a client introduces itself to those with the same prefix.
+// ClientKey returns the key under which a client introduces itself to clients with the same prefix.
 func ClientKey(prefix, client string) string {
 	return prefix + clientName + client[:min(clientPart, len(client))]
 }
 
-// ClientOf is the beginning of the id of the client of this module that has made the id of a hold, or of
-// a permit, as far as its key has it; "": none has.
+// ClientOf returns the client that has made the id of a hold or of a permit: the part of its id that ClientKey
+// uses. It returns "" if no client of this module made the id.
 func ClientOf(holdID string) string {
 	part := holdID[:min(clientPart, len(holdID))]
 	switch {
@@ -45,16 +45,16 @@ func ClientOf(holdID string) string {
 	return part
 }
 
-// MaxIntroduction is how much of an introduction is read, in bytes: anybody who may write to Redis can
-// have put anything there.
+// MaxIntroduction is how many bytes of an introduction are read: any user who may write to Redis could
+// have written any text.
 const MaxIntroduction = 4096
 
-// Introduce makes the request that writes a text under the key of the client, on its own server, for a time.
+// Introduce makes the request that writes a text at the key of the client, on the client's server, with a TTL.
 func (s *Site) Introduce(key, text string, ttl time.Duration) Task {
 	return &introduction{task{s.Wire, wire.Request{Keys: []string{key}, Args: []any{"set", key, text, "px", ttl.Milliseconds()}}}}
 }
 
-// introduction is a task whose reply is no number.
+// introduction is a task whose reply is not a number.
 type introduction struct{ task }
 
 func (i *introduction) result(a wire.Answer) Result[Kept] {
@@ -72,8 +72,8 @@ func (i *introduction) Send(d Dispatch) {
 	d.Round.Add(&i.r, func(sent time.Time, a wire.Answer) { to.Done(sent, i.result(a)) })
 }
 
-// WhoIs adds questions to a round: what is under each of the keys. done is called once for each, with
-// its number, and an empty text if there is nothing, or nothing that can be read.
+// WhoIs adds requests for the text at each of the keys to a round. done is called once for each key, with
+// its index. The text is empty if the key does not exist or cannot be read.
 func WhoIs(keys []string, round *wire.Round, done func(i int, text string, err error)) {
 	for i, key := range keys {
 		round.Add(&wire.Request{Keys: keys[i : i+1], Args: []any{"getrange", key, 0, MaxIntroduction - 1}}, func(_ time.Time, a wire.Answer) {

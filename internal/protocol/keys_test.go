@@ -112,7 +112,7 @@ func TestScriptsDeclareTheirKeys(t *testing.T) {
 		case *Once:
 			all = append(all, func() { l.Peek().Do(bg, time.Second) })
 		case *Tick:
-			all = append(all, func() { l.Of().Peek(1).Do(bg, time.Second) }, func() { l.Of().Last().Do(bg, time.Second) }, func() { l.Of().Between(1, 2).Do(bg, time.Second) })
+			all = append(all, func() { l.Cron().Peek(1).Do(bg, time.Second) }, func() { l.Cron().Last().Do(bg, time.Second) }, func() { l.Cron().Between(1, 2).Do(bg, time.Second) })
 		}
 		return all
 	}

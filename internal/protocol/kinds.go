@@ -6,25 +6,26 @@ import (
 	"time"
 )
 
-// Kind is what is fixed about a type; of a read-write lock, about one of its sides.
+// Kind has the constants of a type; of a read-write lock, of one of its sides.
 type Kind struct {
-	ID     string // also in a handle of a hold that is Adoptable, so it never changes
+	ID     string // part of the handle of an Adoptable hold, so it must never change
 	Type   string // as in an Event
-	Family string // see LockID; empty: each set of servers of a RedLock is one
+	Family string // see LockID; empty for a RedLock, where each set of servers is a family
 	Side   Side
-	Sides  bool // it is one of two
+	Sides  bool // the Kind is one of two sides
 	// Beside is the suffix of the lock's name in the key that has its holds; empty if the name is the key.
 	Beside string
-	// Excludes: it is not granted while another type has the name, and those see its keys.
+	// Excludes: the lock is not granted while a lock of another type with the name is held, and the other types
+	// check its keys.
 	Excludes bool
-	// Adoptable: its protocol is.
+	// Adoptable: the protocol implements Adoptable.
 	Adoptable bool
-	Heading   string // of its user in docs/acl.md; empty: Type
-	// Open returns the protocol for looking at a lock, or adopting a hold, with what makes no difference to that.
+	Heading   string // heading of its user in docs/acl.md; empty if it is Type
+	// Open returns a protocol to inspect a lock or adopt a hold, with default settings: they make no difference to that.
 	Open func(site *Site, names *Names) Protocol
 }
 
-// Kinds has each type that is held.
+// Kinds has each type that has holds.
 var Kinds = []*Kind{
 	{ID: "lock", Adoptable: true, Type: "Lock", Family: HashFamily, Open: func(s *Site, n *Names) Protocol { return NewLock(s, n) }},
 	{ID: "fair", Adoptable: true, Type: "FairLock", Family: HashFamily, Open: func(s *Site, n *Names) Protocol { return NewFair(s, n) }},
@@ -55,7 +56,7 @@ var Kinds = []*Kind{
 	{ID: "red", Type: "RedLock", Beside: "rlock:red"},
 }
 
-// KindNamed is the Kind with an ID; nil: there is none.
+// KindNamed returns the Kind with an ID, or nil.
 func KindNamed(id string) *Kind { return kindsByID[id] }
 
 var kindsByID = func() map[string]*Kind {
@@ -66,10 +67,10 @@ var kindsByID = func() map[string]*Kind {
 	return all
 }()
 
-// counters are the types that nobody holds, by family.
+// counters has the types without holds, by family.
 var counters = map[string]string{SemaphoreFamily: "Semaphore", LatchFamily: "CountDownLatch", BarrierFamily: "Barrier"}
 
-// CounterType is the type of a family that nobody holds.
+// CounterType returns the type of a family without holds.
 func CounterType(family string) string { return counters[family] }
 
 // Excludes reports whether types of a family are not granted while another type has the name.
@@ -77,8 +78,9 @@ func Excludes(family string) bool {
 	return slices.ContainsFunc(Kinds, func(k *Kind) bool { return k.Family == family && k.Excludes })
 }
 
-// kindBeside is the kind whose holds are in a key with this after the name of the lock; of a tick with that, too.
-func kindBeside(what string) (k *Kind, tick string) {
+// kindOfKey returns the kind whose holds are in a key with the suffix what after the name of the lock, or nil. For a
+// CronJob it also returns the tick in the suffix.
+func kindOfKey(what string) (k *Kind, tick string) {
 	if rest, is := strings.CutPrefix(what, "rlock:cron:"); is {
 		return kindsByID["tick"], rest
 	}

@@ -4,18 +4,18 @@ import (
 	"strings"
 )
 
-// Latch is the protocol of a CountDownLatch, whose state is a number: its count.
+// Latch is the protocol of a CountDownLatch. Its state is a number, the count.
 type Latch struct {
 	number
-	channel string // Redisson's
-	own     string // ours, if Redisson's is in another slot of a cluster; empty: it is not
+	channel string // Redisson's channel
+	own     string // channel of this module if Redisson's may be in another slot of a cluster; empty otherwise
 }
 
 // NewLatch returns the protocol of a CountDownLatch.
 func NewLatch(site *Site, names *Names) *Latch {
-	// Redisson adds braces in any case. For a name with a hash tag of its own the channel is
-	// then in another slot, and a script cannot publish there by SPUBLISH. Redisson itself
-	// fails then.
+	// Redisson always adds braces. If the name has a hash tag, the channel is in another
+	// slot then, and a script cannot publish there by SPUBLISH. Redisson itself fails in this
+	// case.
 	l := &Latch{number: newNumber(site, names), channel: "redisson_countdownlatch__channel__{" + names.Lock + "}"}
 	if strings.Contains(names.Lock, "{") {
 		l.own = names.Derived("rlock:opened")
@@ -25,7 +25,7 @@ func NewLatch(site *Site, names *Names) *Latch {
 
 // where returns the channel, and how to publish there.
 func (l *Latch) where() (channel string, how any) {
-	how = l.site.counting()
+	how = l.site.howOrBoth()
 	switch {
 	case l.own == "" || how == "publish":
 		return l.channel, how
@@ -41,8 +41,8 @@ func (l *Latch) TrySet(op Op, n int64) Request[bool] {
 	return changing(&l.number, "latch/try_set", op, readBool, n, channel, how)
 }
 
-// CountDown lowers the count by one. If the latch is open, the outcome is Removed, and a
-// late copy is not stopped.
+// CountDown lowers the count by one. If the latch is open, the outcome is Removed, and no record
+// stops a late copy.
 func (l *Latch) CountDown(op Op) Task {
 	channel, how := l.where()
 	return l.change("latch/count_down", op, channel, how)
@@ -54,12 +54,12 @@ func (l *Latch) Delete(op Op) Request[bool] {
 	return changing(&l.number, "latch/delete", op, readBool, channel, how)
 }
 
-// Remaining asks for the count: 0 or less if the latch is open.
+// Remaining requests the count, which is 0 or less if the latch is open.
 func (l *Latch) Remaining() Request[Remaining] {
-	return looking(l.site, "latch/look", []string{l.names.Lock}, nil, readRemaining)
+	return newRequest(l.site, "latch/look", []string{l.names.Lock}, nil, readRemaining)
 }
 
-// Listen has notify called when the latch has opened. It returns nil if it cannot, now or
+// Listen calls notify when the latch has opened. It returns nil if it cannot subscribe, now or
 // ever.
 func (l *Latch) Listen(notify func()) (end func()) {
 	channel, _ := l.where()

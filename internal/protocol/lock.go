@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// located is where a lock is: its deployment, and its keys.
+// located has the deployment and the keys of a lock.
 type located struct {
 	site  *Site
 	names *Names
@@ -22,13 +22,14 @@ func (l *located) Ready(ctx context.Context) error { return l.site.ready(ctx, l.
 // Prepare implements Protocol.
 func (l *located) Prepare() { l.site.Wire.Prepare(l.names.Lock) }
 
-// HashLock is what the types have in common whose state is a hash with one field for its only hold. What only
-// some of them can, they say themselves.
+// HashLock is embedded by the types whose state is a hash with one field for the only hold. It has only the methods
+// that all of them share.
 type HashLock struct{ located }
 
 func newHashLock(site *Site, names *Names) HashLock { return HashLock{located{site, names}} }
 
-// ownedLock is a HashLock whose owner can do more: enter again, be asked to release, leave it to another client.
+// ownedLock is a HashLock that its owner can enter again, whose holder can be asked to release it, and whose hold
+// another client can adopt.
 type ownedLock struct{ HashLock }
 
 func newOwnedLock(site *Site, names *Names) ownedLock { return ownedLock{newHashLock(site, names)} }
@@ -50,7 +51,7 @@ func (l *standByLock) Glanced() *HashLock { return &l.HashLock }
 
 // Enter implements Protocol. Tokens come from the fencing clock of the slot.
 func (l *HashLock) Enter(e *Acquire) Request[Entered] {
-	return l.enter(e, l.site.clockWord(l.names), e.Reserve).draw(l.names) // a small number is not boxed anew
+	return l.enter(e, l.site.clockWord(l.names), e.Reserve).draw(l.names) // boxing a small number does not allocate
 }
 
 // StandsBy implements StandBy. Elsewhere than on one server a release does not know whether the waiter's client
@@ -64,9 +65,9 @@ func (l *standByLock) StandsBy() bool {
 const standByMost = 3 * time.Second
 
 // standBy is enter for a waiter that stands by.
-func (l *HashLock) standBy(e *Acquire, tokens string, source any) *asked[Entered] {
+func (l *HashLock) standBy(e *Acquire, tokens string, source any) *scriptRequest[Entered] {
 	within := min(standByMost, e.Lease/3)
-	return looking(l.site, "lock/stand_by",
+	return newRequest(l.site, "lock/stand_by",
 		[]string{l.names.Lock, l.names.Tombstone(e.ID), tokens, l.names.standBy()},
 		[]any{e.ID, e.Lease.Milliseconds(), source, within.Milliseconds(), l.site.Client + ":", e.Tries}, readStood)
 }
@@ -77,7 +78,7 @@ func (l *standByLock) ReleaseNext(id string, token int64, inRow int) Task {
 }
 
 func (l *standByLock) releaseNext(id string, token int64, inRow int, counter ...string) Task {
-	return l.site.releasing("lock/release_next", 0,
+	return l.site.newReleaseTask("lock/release_next", 0,
 		append([]string{l.names.Lock, l.names.standBy()}, counter...),
 		[]any{id, token, l.names.Channel(), l.site.how(), l.names.grants(""), inRow})
 }
@@ -110,26 +111,26 @@ func readGrant(message string) (g Grant, ok bool) {
 	return Grant{words[0], numbers[0], numbers[1], int(numbers[2]), int(numbers[3])}, true
 }
 
-// enter is Enter with the key that tokens come from, a string, and what kind it is.
-func (l *HashLock) enter(e *Acquire, tokens, source any) *asked[Entered] {
+// enter is Enter with the key of the tokens, a string, and the kind of that key.
+func (l *HashLock) enter(e *Acquire, tokens, source any) *scriptRequest[Entered] {
 	if e.StandBy {
 		return l.standBy(e, tokens.(string), source)
 	}
-	q := entering(l.site, "lock/enter", nil, nil, readEntered)
+	q := newEnterRequest(l.site, "lock/enter", nil, nil, readEntered)
 	q.r.Put(3, l.names.Lock, l.names.Tombstone(e.ID), tokens, e.ID, l.site.millis(e.Lease), source)
 	return q
 }
 
 // Reenter implements Reentrant.
 func (l *ownedLock) Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept] {
-	return l.site.reentering("lock/reenter", confirm, []string{l.names.Lock}, []any{id, lease.Milliseconds(), n})
+	return l.site.newReenterTask("lock/reenter", confirm, []string{l.names.Lock}, []any{id, lease.Milliseconds(), n})
 }
 
 // Release implements Protocol.
 func (l *HashLock) Release(id string, n int) Task { return l.release(id, n, l.site.how()) }
 
 func (l *HashLock) release(id string, n int, how any) Task {
-	t := l.site.releasing("lock/release", n, nil, nil)
+	t := l.site.newReleaseTask("lock/release", n, nil, nil)
 	t.r.Put(1, l.names.Lock, id, n, l.names.Channel(), how)
 	return t
 }
@@ -138,14 +139,14 @@ func (l *HashLock) release(id string, n int, how any) Task {
 func (l *HashLock) Abandon(id string, _ bool) Task { return l.abandon(id, l.site.how()) }
 
 func (l *HashLock) abandon(id string, how any) Task {
-	return l.site.leaving("lock/abandon",
+	return l.site.newEndTask("lock/abandon",
 		[]string{l.names.Lock, l.names.Tombstone(id), l.names.standBy()},
 		[]any{id, tombstoneMillis, l.names.Channel(), how})
 }
 
 // Renew implements Protocol.
 func (l *HashLock) Renew(id string, lease time.Duration) Task {
-	t := l.site.renewing("lock/renew", lease, nil, nil)
+	t := l.site.newRenewTask("lock/renew", lease, nil, nil)
 	t.r.Put(1, l.names.Lock, id, l.site.millis(lease))
 	return t
 }
@@ -156,20 +157,20 @@ func (l *HashLock) ForceUnlock(holdID string) Request[bool] {
 }
 
 func (l *HashLock) forceUnlock(holdID string, how any) Request[bool] {
-	return l.site.forcing("lock/force_unlock", holdID, []string{l.names.Lock}, []any{holdID, l.names.Channel(), how})
+	return l.site.newForceRequest("lock/force_unlock", holdID, []string{l.names.Lock}, []any{holdID, l.names.Channel(), how})
 }
 
 // Inspect implements Protocol.
 func (l *HashLock) Inspect() Request[State] {
-	return listening(l.site, "lock/inspect", []string{l.names.Lock}, l.names.Channel(), readState)
+	return newListenerCount(l.site, "lock/inspect", []string{l.names.Lock}, l.names.Channel(), readState)
 }
 
 // Probe implements Protocol.
 func (l *HashLock) Probe(id string) Request[Probed] {
-	return looking(l.site, "lock/probe", []string{l.names.Lock}, []any{id}, readProbed)
+	return newRequest(l.site, "lock/probe", []string{l.names.Lock}, []any{id}, readProbed)
 }
 
-// view is what Inspect of most types reads, and the channel that announces changes.
+// view is the View of most types: the script and the key of Inspect, and the channel that announces changes.
 type view struct{ script, lock, channel string }
 
 // View implements Protocol.

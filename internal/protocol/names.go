@@ -15,19 +15,20 @@ import (
 const MaxNameLength = 64 << 10
 
 // Names are the keys and the channel of one lock. They follow Redisson, so that Java
-// processes can share the lock: a derived name carries the lock's name in braces,
-// unless that has a brace of its own.
+// processes can share the lock: a derived name has the lock's name in braces,
+// unless the name already has a brace.
 type Names struct {
-	Lock string // the hash; it has the name of the lock
-	// derived are the names that each hold needs again. A lock that is taken once, as one of
-	// very many, has none of them for as long as it is held.
+	Lock string // key of the hash: the name of the lock
+	// derived has names that each hold needs, or nil. A lock that is acquired only once does not keep
+	// them while it is held: a client may have very many such locks.
 	derived atomic.Pointer[derived]
 }
 
-type derived struct{ channel, clock string } // clock: see Site.clock
+// derived has the names that Names caches. For clock see Site.clock.
+type derived struct{ channel, clock string }
 
-// Derive makes n the names of a lock, whose name it checks. It fails if the name is empty
-// or too long, or if its keys would be in different slots of a cluster.
+// Derive checks the name of a lock, and makes n its Names. It fails if the name is empty
+// or too long, if it is reserved, or if its keys would be in different slots of a cluster.
 func (n *Names) Derive(name string) error {
 	switch {
 	case name == "":
@@ -48,16 +49,16 @@ func (n *Names) Derive(name string) error {
 	return nil
 }
 
-// beside has the prefixes of Redisson's additional keys of a lock: each with the name of that lock
-// after it, which has a brace then.
-var beside = []string{
+// redissonPrefixes has the prefixes of Redisson's additional keys of a lock. After the prefix, such a key has the
+// name of the lock, with a brace.
+var redissonPrefixes = []string{
 	"redisson_lock__channel:", "redisson_lock_queue:", "redisson_lock_timeout:", "redisson_lock_token:", "redisson_unlock_latch:",
 	"redisson_rwlock:", "redisson_sc:", "redisson_countdownlatch__channel__{",
 }
 
-// reserved returns why no lock may have a name: because it has the form of a key or channel that
-// belongs to another lock, or to all; empty: it has none. Names often come from outside, and a
-// lock of such a name could shut the other one, or be taken for it.
+// reserved returns why no lock may have a name, or "". A name is reserved if it has the form of a key or channel that
+// belongs to another lock, or to all locks. Names often come from user input, and a lock with such a name could block
+// the other lock, or be mistaken for it.
 func reserved(name string) (why string) {
 	const common = "is reserved for a key that all locks with a prefix share"
 	const form = "has the form of a key or channel of another lock, which it could block: "
@@ -67,22 +68,22 @@ func reserved(name string) (why string) {
 	if strings.Contains(name, clientName) {
 		return "is reserved for the key of a client"
 	}
-	for _, end := range []string{clockName, servedKey, "rlock:red:highest", "rlock:red:admitted", "rlock:red:since"} {
-		if strings.HasSuffix(name, end) {
+	for _, suffix := range []string{clockName, servedKey, "rlock:red:highest", "rlock:red:admitted", "rlock:red:since"} {
+		if strings.HasSuffix(name, suffix) {
 			return common
 		}
 	}
-	open := strings.IndexByte(name, '{')
-	if open < 0 {
-		return "" // all others have a brace
+	brace := strings.IndexByte(name, '{')
+	if brace < 0 {
+		return "" // all other reserved names have a brace
 	}
-	for _, begin := range beside {
-		if strings.HasPrefix(name, begin) {
-			return form + "it begins with " + begin
+	for _, prefix := range redissonPrefixes {
+		if strings.HasPrefix(name, prefix) {
+			return form + "it begins with " + prefix
 		}
 	}
 	for _, part := range []string{":rlock:", ":rwlock_timeout:"} {
-		if strings.Contains(name[open:], part) {
+		if strings.Contains(name[brace:], part) {
 			return form + "it has a brace, and " + part + " after that"
 		}
 	}
@@ -91,15 +92,15 @@ func reserved(name string) (why string) {
 		return form + "it has a brace, and ends with :timeout"
 	case endsWithID(name):
 		return form + "it has a brace, and ends with the id of a client or hold"
-	case open == 0 && strings.LastIndexByte(name, '{') == 0 && strings.HasSuffix(name, "}"):
+	case brace == 0 && strings.LastIndexByte(name, '{') == 0 && strings.HasSuffix(name, "}"):
 		return "is all in braces: what is in them is the name of another lock that has the same keys beside it"
 	}
 	return ""
 }
 
 // endsWithID reports whether a name ends with a colon and the id of a client or hold of this
-// module. The release of a lock of that name would be published where that client, or the waiter
-// that would get the hold, listens; and who waits for it would be counted as listening there.
+// module. A release of a lock with such a name would be published on the channel of that client, or of the
+// waiter with that id, and the lock's waiters would be counted as subscribers of that channel.
 func endsWithID(name string) bool {
 	at := strings.LastIndexByte(name, ':')
 	if number := name[at+1:]; at > 0 && number != "" && strings.Trim(number, "0123456789") == "" {
@@ -110,24 +111,24 @@ func endsWithID(name string) bool {
 	return at >= 0 && len(id) == 36 && id[8] == '-' && id[13] == '-' && id[14] == '0'+UUIDVersion && id[18] == '-' && id[23] == '-'
 }
 
-// Channel is where a release is published.
+// Channel returns the channel on which a release is published.
 func (n *Names) Channel() string { return n.keep().channel }
 
-// keep derives the name that each hold needs, for good. The first release does it, since
-// others may follow; a type that keeps more than that anyway does it immediately.
+// keep derives the names that each hold needs, and caches them. The first release calls it, because
+// more may follow. A type that caches other names anyway calls it in its constructor.
 func (n *Names) keep() *derived {
 	d := n.derived.Load()
-	if d == nil { // two concurrent callers make the same
+	if d == nil { // two concurrent callers make equal values
 		d = &derived{channel: prefixed("redisson_lock__channel", n.Lock)}
 		n.derived.Store(d)
 	}
 	return d
 }
 
-// slot is the slot of all its keys. A held lock does not keep it.
+// slot returns the slot of all keys of the lock. It is not cached.
 func (n *Names) slot() int { return wire.Slot(n.Lock) }
 
-// Tombstone is the key that says that a hold has ended.
+// Tombstone returns the key that records that a hold has ended.
 func (n *Names) Tombstone(id string) string { return suffixed(n.Lock, "rlock:gone:", id) }
 
 // standBy is the key that says which waiter stands by.
@@ -156,10 +157,10 @@ func suffixed(name, suffix, id string) string {
 // keys are the first keys of each script of a type.
 type keys []string
 
-// and returns these and more.
+// and returns a copy of k with more keys appended.
 func (k keys) and(more ...string) []string { return append(k[:len(k):len(k)], more...) }
 
-// UUIDVersion is the version of the client ids of this module: the one for custom use.
+// UUIDVersion is the version of the client ids of this module, the version for custom use.
 // Redisson's ids have version 4, so a hold id shows which library made it.
 const UUIDVersion = 8
 

@@ -8,7 +8,7 @@ import (
 
 var _ Protocol = (*Once)(nil)
 
-// Once is the protocol of a Once: a Lock on separate keys, next to which its holder leaves a
+// Once is the protocol of a Once: a Lock on separate keys, whose holder writes a
 // result.
 type Once struct {
 	HashLock
@@ -16,8 +16,8 @@ type Once struct {
 	keep   time.Duration
 }
 
-// NewOnce returns the protocol of a Once that keeps a result for so long. Locks of its name
-// have nothing to do with it.
+// NewOnce returns the protocol of a Once that keeps a result for the duration keep. Locks with the same
+// name are independent.
 func NewOnce(site *Site, names *Names, keep time.Duration) *Once {
 	base := names.Derived("rlock:once")
 	own := &Names{Lock: base}
@@ -25,39 +25,39 @@ func NewOnce(site *Site, names *Names, keep time.Duration) *Once {
 	return &Once{newHashLock(site, own), base + ":result", keep}
 }
 
-// Keep is how long a result is kept.
+// Keep returns how long a result is kept.
 func (o *Once) Keep() time.Duration { return o.keep }
 
 // Glanced implements Polled.
 func (o *Once) Glanced() *HashLock { return &o.HashLock }
 
-// Fail ends the hold with an id, and reports to waiters that its function has failed, and why.
-// With late, copies of its first request may come late.
-func (o *Once) Fail(id, text string, late bool) Task {
-	return o.site.leaving("once/fail",
+// Fail ends the hold with an id, and writes the error of its function for waiters.
+// If lateCopies is true, copies of its first request may still arrive.
+func (o *Once) Fail(id, text string, lateCopies bool) Task {
+	return o.site.newEndTask("once/fail",
 		[]string{o.names.Lock, o.names.Tombstone(id), o.result},
-		[]any{id, text, tombstoneMillis, keep(late), o.names.Channel(), o.site.how()})
+		[]any{id, text, tombstoneMillis, tombstoneArg(lateCopies), o.names.Channel(), o.site.how()})
 }
 
-// Finish writes the result of the hold with an id and a token, and ends the hold. With late,
-// copies of its first request may come late.
-func (o *Once) Finish(id string, token int64, result string, late bool) Task {
-	return o.site.leaving("once/finish",
+// Finish writes the result of the hold with an id and a token, and ends the hold. If lateCopies is true,
+// copies of its first request may still arrive.
+func (o *Once) Finish(id string, token int64, result string, lateCopies bool) Task {
+	return o.site.newEndTask("once/finish",
 		[]string{o.names.Lock, o.names.Tombstone(id), o.result},
-		[]any{id, token, result, o.keep.Milliseconds(), keep(late), o.names.Channel(), o.site.how()})
+		[]any{id, token, result, o.keep.Milliseconds(), tombstoneArg(lateCopies), o.names.Channel(), o.site.how()})
 }
 
 // Outcome is the outcome of the last run of a Once, as far as Redis keeps it.
 type Outcome struct {
-	Kept   bool          // there is a result
-	Failed bool          // there is none, and the run has failed
-	Ago    time.Duration // since it failed, without the rest of a ms
-	Text   string        // the result, or the text of the error
+	Kept   bool          // Text is the result
+	Failed bool          // the run has failed, and Text is the text of its error
+	Ago    time.Duration // time since the failure, rounded down to ms
+	Text   string
 }
 
 // Peek requests the outcome of the last run.
 func (o *Once) Peek() Request[Outcome] {
-	return looking(o.site, "once/peek", []string{o.result}, nil, readOutcome)
+	return newRequest(o.site, "once/peek", []string{o.result}, nil, readOutcome)
 }
 
 func readOutcome(a wire.Answer) (Outcome, error) {
@@ -76,5 +76,5 @@ func readOutcome(a wire.Answer) (Outcome, error) {
 
 // Forget deletes the result. It reports whether there was one.
 func (o *Once) Forget() Request[bool] {
-	return o.site.forcing("once/forget", "", []string{o.result}, nil)
+	return o.site.newForceRequest("once/forget", "", []string{o.result}, nil)
 }

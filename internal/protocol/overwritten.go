@@ -7,8 +7,8 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// bearing is which types the first keys of scripts about a hold have, by their folder. If one of them has
-// another type, there is no such hold, whatever the other keys have. Empty: there may be one.
+// bearing has the types of the first keys of the scripts about a hold, by folder. If one of these keys has another
+// type, the hold does not exist, no matter what the other keys have. An empty type proves nothing: the hold may exist.
 var bearing = map[string][]string{
 	"lock":        {"hash"},
 	"fair":        {"hash"},
@@ -22,8 +22,8 @@ var bearing = map[string][]string{
 	"permits":     {"", "zset"},
 }
 
-// overwritten reports whether a request about a hold has failed because the hold has been overwritten. Of other
-// keys, such as the keys of waiters, that proves nothing about the hold.
+// overwritten reports whether a request about a hold has failed because other data has replaced the hold. A wrong
+// type of another key, such as a key of waiters, proves nothing about the hold.
 func overwritten(r *wire.Request, err error) bool {
 	if !errors.Is(err, wire.ErrForeignKey) {
 		return false

@@ -19,7 +19,7 @@ var (
 	_ Crowded  = (*Semaphore)(nil)
 )
 
-// Permits is the protocol of taking n permits of a PermitSemaphore at a time. They are
+// Permits is the protocol of taking n permits of a PermitSemaphore at a time. The permits are
 // shared with Redisson's RPermitExpirableSemaphore.
 type Permits struct {
 	*semaphore
@@ -31,51 +31,51 @@ type semaphore struct {
 	located
 	state   keys // see scripts/shared/permits.lua
 	channel string
-	initial int                                // permits that are set if none were; 0: none are
+	initial int                                // permits to set if the number was never set, or 0
 	boxed   [4]any                             // the keys, the mark and the channel
 	entered func(wire.Answer) (Entered, error) // see permitReader
 }
 
-// PermitCounter asks about the number of permits, of which no hold is the subject.
+// PermitCounter makes the requests about the number of permits, which concern no hold.
 type PermitCounter interface {
 	// Of returns the protocol of taking n permits at a time.
 	Of(n int) Protocol
-	// Change changes the number of permits. It reports whether it did.
+	// Change changes the number of permits. It reports whether the number was changed.
 	Change(op Op, how PermitChange, n int) Request[bool]
-	// Delete deletes the semaphore. It reports whether there was one.
+	// Delete deletes the semaphore. It reports whether the semaphore existed.
 	Delete(op Op) Request[bool]
 	// Undo undoes an AddPermits.
 	Undo(op Op) Task
-	// Count asks how many permits are free, and with holds who has the others.
+	// Count requests the number of free permits. If holds is true, it also requests the holds of the other permits.
 	Count(holds bool) Request[Counted]
 }
 
-// PermitChange is a change of the number of permits, as the name of its script ends.
+// PermitChange is a change of the number of permits: the end of the name of its script.
 type PermitChange string
 
 const (
 	TrySetPermits PermitChange = "/try_set" // to n, unless it was set before
 	AddPermits    PermitChange = "/add"     // by n, which may be negative
-	SetPermits    PermitChange = "/set"     // to n, whatever it was
+	SetPermits    PermitChange = "/set"     // to n, no matter what it was
 )
 
 // Counted is the state of a PermitSemaphore.
 type Counted struct {
-	Set     bool // permits were set
-	Free    int  // may be negative
+	Set     bool // the number of permits was set
+	Free    int  // free permits; may be negative
 	Held    []HeldPermits
-	Waiters int // in Redis; -1: Redis does not keep them
+	Waiters int // waiters in Redis; -1 if Redis does not keep them
 }
 
-// HeldPermits are the permits of one hold; each permit of Redisson is a hold of its own.
+// HeldPermits are the permits of one hold. Each permit of Redisson is a separate hold.
 type HeldPermits struct {
 	HoldID string // see PermitHoldID
 	N      int
-	Rest   time.Duration // of the lease; -1: it does not end
+	Rest   time.Duration // rest of the lease; -1 if it does not end
 }
 
-// NewPermits returns the protocol of taking one permit at a time. So many are set if none were; 0: none
-// are.
+// NewPermits returns the protocol of taking one permit at a time. initial is the number of permits to set if the number
+// was never set, or 0.
 func NewPermits(site *Site, names *Names, initial int) *Permits {
 	names.keep()
 	held, channel := names.held(), prefixed("redisson_sc", names.Lock)
@@ -97,13 +97,13 @@ func (p *Permits) Of(n int) Protocol {
 	return &Permits{p.semaphore, n}
 }
 
-// args returns the arguments that each script has, and more.
+// args returns the arguments that all scripts share, and more.
 func (s *semaphore) args(more ...any) []any {
 	return append([]any{s.channel, s.site.how()}, more...)
 }
 
 // A permit's id begins with the first nineBytes of its client's id and the number of its
-// hold, in 40 bits. Its number in the hold makes it as long as Java's ids.
+// hold, in 40 bits. The number of the permit in the hold follows, so the id is as long as Java's ids.
 const (
 	nineBytes = 9
 	baseBytes = nineBytes + 5
@@ -113,7 +113,7 @@ const (
 	MostPermits = 10_000
 )
 
-// permitBase is the beginning of the ids of a hold's permits, which no other hold has.
+// permitBase returns the beginning of the ids of a hold's permits. It is unique to the hold.
 func permitBase(id string) string {
 	var base [baseBytes + 3]byte
 	client := clientOf(id)
@@ -139,8 +139,8 @@ func copyClient(to []byte, client string) {
 	}
 }
 
-// PermitHoldID is the id of the hold that has a permit, if its client has the given id: that
-// does not fit into 16 bytes. Otherwise it is the hexadecimal form that Redisson shows.
+// PermitHoldID returns the id of the hold that has a permit, if the given client made the permit. Otherwise it
+// returns the hexadecimal form that Redisson shows: the 16 bytes do not have the whole id of a client.
 func PermitHoldID(permit, client string) string {
 	var own [nineBytes]byte
 	copyClient(own[:], client)
@@ -159,22 +159,22 @@ func PermitHoldID(permit, client string) string {
 func (p *Permits) Enter(e *Acquire) Request[Entered] {
 	args := []any{permitBase(e.ID), p.n, p.site.millis(e.Lease)}
 	var keys []string
-	others := "" // their channel
-	if e.Tells {
+	others := "" // channel of other waiters
+	if e.ReportsLeft {
 		others = p.channel + taken
 	}
 	switch {
 	case p.initial > 0:
 		args, keys = append(args, others, p.initial), []string{p.names.setting()}
-	case e.Tells:
+	case e.ReportsLeft:
 		args = append(args, others)
 	}
-	q := entering(p.site, "permits/enter", keys, args, p.entered)
+	q := newEnterRequest(p.site, "permits/enter", keys, args, p.entered)
 	q.r.Put(4, p.boxed[0], p.boxed[1], p.names.Tombstone(e.ID), p.boxed[2], p.boxed[3], p.site.how())
 	return q
 }
 
-// permitReader returns what reads the reply of permits/enter to a client.
+// permitReader returns the function that reads the replies of permits/enter to a client.
 func permitReader(client string) func(wire.Answer) (Entered, error) {
 	return func(a wire.Answer) (Entered, error) {
 		e, err := readPermits(a)
@@ -186,8 +186,8 @@ func permitReader(client string) func(wire.Answer) (Entered, error) {
 }
 
 // readPermits reads the reply of an enter script for permits: see readEntered. The reply of a
-// grant has the free permits and the rest where others have tokens; the reply of a refusal ends
-// with how many permits there are, and how many of them are free.
+// grant has the free permits and the rest in place of tokens. The reply of a refusal ends
+// with the number of all permits, and the number of free permits.
 func readPermits(a wire.Answer) (Entered, error) {
 	const counted = 6
 	e, err := readEntered(a)
@@ -203,20 +203,20 @@ func readPermits(a wire.Answer) (Entered, error) {
 	return e, err
 }
 
-// Release implements Protocol. The permits were taken together, and go together.
+// Release implements Protocol. It returns all permits of the hold together.
 func (p *Permits) Release(id string, n int) Task {
-	return p.site.releasing("permits/release", n, p.state, p.args(permitBase(id), p.n))
+	return p.site.newReleaseTask("permits/release", n, p.state, p.args(permitBase(id), p.n))
 }
 
 // Abandon implements Protocol. It always leaves a tombstone.
 func (p *Permits) Abandon(id string, _ bool) Task {
-	return p.site.leaving("permits/abandon", p.state.and(p.names.Tombstone(id)),
+	return p.site.newEndTask("permits/abandon", p.state.and(p.names.Tombstone(id)),
 		p.args(permitBase(id), p.n, tombstoneMillis))
 }
 
 // Renew implements Protocol.
 func (p *Permits) Renew(id string, lease time.Duration) Task {
-	return p.site.renewing("permits/renew", lease, p.state,
+	return p.site.newRenewTask("permits/renew", lease, p.state,
 		p.args(permitBase(id), p.n, lease.Milliseconds()))
 }
 
@@ -228,7 +228,7 @@ func (p *Permits) ForceUnlock(holdID string) Request[bool] {
 	} else if holdID != "" {
 		base = permitBase(holdID)
 	}
-	return p.site.forcing("permits/force_unlock", holdID, p.state, p.args(base))
+	return p.site.newForceRequest("permits/force_unlock", holdID, p.state, p.args(base))
 }
 
 // Inspect implements Protocol.
@@ -239,8 +239,8 @@ func (p *Permits) Probe(id string) Request[Probed] {
 	return probing(p.inspect(true), hex.EncodeToString([]byte(permitBase(id)+"\x00\x00")))
 }
 
-// probing makes a Probe for the hold with an id of a request that counts.
-func probing(q *asked[Counted], id string) Request[Probed] {
+// probing converts a Count into a Probe for the hold with an id.
+func probing(q *scriptRequest[Counted], id string) Request[Probed] {
 	return counts(q, func(c Counted) Probed {
 		p := Probed{Held: len(c.Held) > 0}
 		if i := slices.IndexFunc(c.Held, func(h HeldPermits) bool { return h.HoldID == id }); i >= 0 {
@@ -250,7 +250,7 @@ func probing(q *asked[Counted], id string) Request[Probed] {
 	})
 }
 
-// stateOf is what is counted as the state of a lock.
+// stateOf converts the state of a PermitSemaphore into the State of a lock.
 func stateOf(c Counted) State {
 	s := State{Waiters: c.Waiters}
 	for _, h := range c.Held {
@@ -265,9 +265,9 @@ func stateOf(c Counted) State {
 	return s
 }
 
-// counts makes a request of another whose outcome is converted.
-func counts[T any](q *asked[Counted], convert func(Counted) T) Request[T] {
-	return &asked[T]{on: q.on, r: q.r, read: func(a wire.Answer) (T, error) {
+// counts returns a Count whose outcome is converted.
+func counts[T any](q *scriptRequest[Counted], convert func(Counted) T) Request[T] {
+	return &scriptRequest[T]{on: q.on, r: q.r, read: func(a wire.Answer) (T, error) {
 		c, err := q.read(a)
 		if err != nil {
 			var none T
@@ -280,8 +280,8 @@ func counts[T any](q *asked[Counted], convert func(Counted) T) Request[T] {
 // Count implements PermitCounter.
 func (p *Permits) Count(holds bool) Request[Counted] { return p.inspect(holds) }
 
-func (p *Permits) inspect(holds bool) *asked[Counted] {
-	return looking(p.site, "permits/inspect", p.state, p.args(flag(holds)), readCounted)
+func (p *Permits) inspect(holds bool) *scriptRequest[Counted] {
+	return newRequest(p.site, "permits/inspect", p.state, p.args(flag(holds)), readCounted)
 }
 
 func readCounted(a wire.Answer) (Counted, error) {
@@ -317,36 +317,36 @@ func readCounted(a wire.Answer) (Counted, error) {
 			c.Held = append(c.Held, HeldPermits{HoldID: hex.EncodeToString([]byte(id)), Rest: rest})
 		}
 		c.Held[i].N++
-		// The number of the first permit is 0: that one names the hold.
+		// The number of the first permit is 0. Its id names the hold.
 		c.Held[i].HoldID = min(c.Held[i].HoldID, hex.EncodeToString([]byte(id)))
 	}
 	return c, nil
 }
 
-// neverEnds is the end of a permit that does not expire: Redisson's.
+// neverEnds is Redisson's value for the end of a permit that does not expire.
 const neverEnds = 922337203685477
 
 // Change implements PermitCounter.
 func (s *semaphore) Change(op Op, how PermitChange, n int) Request[bool] {
-	return looking(s.site, "permits"+string(how), s.state.and(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), readSet)
+	return newRequest(s.site, "permits"+string(how), s.state.and(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), readSet)
 }
 
 // Delete implements PermitCounter.
 func (s *semaphore) Delete(op Op) Request[bool] {
-	return looking(s.site, "permits/delete", s.state.and(s.names.record(op.Page.ID), s.names.all()), s.counts(op.Number), readBool)
+	return newRequest(s.site, "permits/delete", s.state.and(s.names.record(op.Page.ID), s.names.all()), s.counts(op.Number), readBool)
 }
 
 // Undo implements PermitCounter.
 func (p *Permits) Undo(op Op) Task {
-	return p.site.about("permits/undo", p.state.and(p.names.record(op.Page.ID), p.names.setting(), p.names.all()), p.counts(op.Number))
+	return p.site.newTask("permits/undo", p.state.and(p.names.record(op.Page.ID), p.names.setting(), p.names.all()), p.counts(op.Number))
 }
 
 // counts returns the arguments of a script that changes the number of permits.
 func (s *semaphore) counts(more ...any) []any {
-	return append([]any{s.channel, s.site.counting()}, more...)
+	return append([]any{s.channel, s.site.howOrBoth()}, more...)
 }
 
-// setting is the key of what has made or set the number of a PermitSemaphore last.
+// setting returns the key of the record of the operation that last made or set the number of a PermitSemaphore.
 func (n *Names) setting() string { return n.record("set") }
 
 // Takes implements Taking.
@@ -360,12 +360,12 @@ func (p *Permits) Ready(ctx context.Context) error { return p.site.Wire.Ready(ct
 
 // Hear implements Crowded.
 func (p *Permits) Hear(notify func(), freed func(n int64)) (end func()) {
-	return p.site.hear(p.channel, notify, freed)
+	return p.site.listenForNumbers(p.channel, notify, freed)
 }
 
 // HearTaken implements Crowded.
 func (p *Permits) HearTaken(left func(n int64)) (end func()) {
-	return p.site.hearTaken(p.channel, left)
+	return p.site.listenForTaken(p.channel, left)
 }
 
 // Listen implements Protocol.

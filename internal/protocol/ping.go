@@ -9,14 +9,14 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Ping asks a server whether it grants locks, by a key of it; with asLock, also whether the user may
-// acquire a free Lock.
+// Ping requests from the server of a key whether it grants locks. If asLock is true, it also checks whether the user
+// may acquire a free Lock.
 func (s *Site) Ping(key string, asLock bool) Request[Entered] {
-	return entering(s, "lock/ping", []string{key, key + ":lock"}, []any{flag(s.acks()), flag(asLock)}, readEntered)
+	return newEnterRequest(s, "lock/ping", []string{key, key + ":lock"}, []any{flag(s.acks()), flag(asLock)}, readEntered)
 }
 
-// PingKeys returns a key of each master that may have locks with a prefix, in the order of the masters;
-// empty: none was found for it.
+// PingKeys returns a key of each master that may have locks with a prefix, in the order of the masters. A key is
+// empty if none was found for the master.
 func (s *Site) PingKeys(ctx context.Context, prefix string, masters []wire.Master, within time.Duration) ([]string, error) {
 	key := func(i int) string { return suffixed(prefix+"rlock:ping"+strconv.Itoa(i), "rlock:ping", "") }
 	keys := make([]string, len(masters))

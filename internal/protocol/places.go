@@ -8,7 +8,7 @@ import (
 
 var _ Protocol = (*Places)(nil)
 
-// Places is the protocol of a DoubleBarrier. A hold is a place in it, which its members take
+// Places is the protocol of a DoubleBarrier. A hold is a place in the barrier. The members take their places
 // together, and leave one by one.
 type Places struct {
 	located
@@ -18,7 +18,7 @@ type Places struct {
 	members int
 }
 
-// NewPlaces returns the protocol of a DoubleBarrier with so many members.
+// NewPlaces returns the protocol of a DoubleBarrier with the given number of members.
 func NewPlaces(site *Site, names *Names, members int) *Places {
 	names.keep()
 	base := names.Derived("rlock:double")
@@ -27,10 +27,10 @@ func NewPlaces(site *Site, names *Names, members int) *Places {
 
 // Enter implements Protocol.
 func (p *Places) Enter(e *Acquire) Request[Entered] {
-	// A waiter looks each third of a waiter lease. But it does not lose its place sooner
-	// than it would when it has entered: the others may rely on it.
+	// A waiter sends a request each third of a waiter lease. But its place lasts at least as long as it
+	// would after it has entered, because the other members may rely on it.
 	wait := max(e.Lease, p.site.WaiterLease)
-	return entering(p.site, "places/enter", p.state.and(p.names.Tombstone(e.ID), p.site.clock(p.names)),
+	return newEnterRequest(p.site, "places/enter", p.state.and(p.names.Tombstone(e.ID), p.site.clock(p.names)),
 		[]any{e.ID, e.Lease.Milliseconds(), wait.Milliseconds(), flag(e.Wait), p.members, p.channel, p.site.how()}, readPlaced).draw(p.names)
 }
 
@@ -48,56 +48,56 @@ func readPlaced(a wire.Answer) (Entered, error) {
 		return Entered{Verdict: Busy, Rest: millis(n), Members: Members{Missing: missing}}, nil
 	}
 	e, err := readEntered(a)
-	e.Inside, e.Others = e.Others, 0 // members, none of which keeps others out alone
+	e.Inside, e.Others = e.Others, 0 // members, of which no single one keeps others out
 	return e, err
 }
 
 // Release implements Protocol.
 func (p *Places) Release(id string, n int) Task {
-	return p.site.releasing("places/release", n, p.state, []any{id, p.channel, p.site.how()})
+	return p.site.newReleaseTask("places/release", n, p.state, []any{id, p.channel, p.site.how()})
 }
 
 // Abandon implements Protocol.
-func (p *Places) Abandon(id string, late bool) Task {
-	return p.site.leaving("places/abandon", p.state.and(p.names.Tombstone(id)), []any{id, keep(late), p.channel, p.site.how()})
+func (p *Places) Abandon(id string, lateCopies bool) Task {
+	return p.site.newEndTask("places/abandon", p.state.and(p.names.Tombstone(id)), []any{id, tombstoneArg(lateCopies), p.channel, p.site.how()})
 }
 
 // Renew implements Protocol.
 func (p *Places) Renew(id string, lease time.Duration) Task {
-	return p.site.renewing("places/renew", lease, p.state, []any{id, lease.Milliseconds()})
+	return p.site.newRenewTask("places/renew", lease, p.state, []any{id, lease.Milliseconds()})
 }
 
 // ForceUnlock implements Protocol.
 func (p *Places) ForceUnlock(holdID string) Request[bool] {
-	return p.site.forcing("places/force_unlock", holdID, p.state, []any{holdID, p.channel, p.site.how()})
+	return p.site.newForceRequest("places/force_unlock", holdID, p.state, []any{holdID, p.channel, p.site.how()})
 }
 
 // Inspect implements Protocol.
 func (p *Places) Inspect() Request[State] {
-	return looking(p.site, "places/inspect", p.state, nil, readState)
+	return newRequest(p.site, "places/inspect", p.state, nil, readState)
 }
 
 // Probe implements Protocol.
 func (p *Places) Probe(id string) Request[Probed] {
-	return looking(p.site, "places/probe", p.state, []any{id}, readProbed)
+	return newRequest(p.site, "places/probe", p.state, []any{id}, readProbed)
 }
 
-// Generation is the members that have entered together.
+// Generation has the members that have entered together.
 type Generation struct {
-	of    *Places
-	token int64
+	places *Places
+	token  int64
 }
 
-// Generation is the one with a token.
+// Generation returns the generation with a token.
 func (p *Places) Generation(token int64) *Generation { return &Generation{p, token} }
 
-// Listen has notify called when somebody has left.
-func (g *Generation) Listen(notify func()) (end func()) { return g.of.Listen("", notify) }
+// Listen calls notify when a member has left.
+func (g *Generation) Listen(notify func()) (end func()) { return g.places.Listen("", notify) }
 
-// Remaining asks how many are still in, and for how long, unless they prolong that.
+// Remaining requests how many members have not left, and how long their leases last unless they renew them.
 func (g *Generation) Remaining() Request[Remaining] {
-	p := g.of
-	return looking(p.site, "places/left", p.state, []any{g.token, p.channel, p.site.how()}, func(a wire.Answer) (Remaining, error) {
+	p := g.places
+	return newRequest(p.site, "places/left", p.state, []any{g.token, p.channel, p.site.how()}, func(a wire.Answer) (Remaining, error) {
 		n, rest, _, err := a.Pair()
 		return Remaining{n, max(millis(rest), time.Millisecond)}, err
 	})
@@ -106,7 +106,7 @@ func (g *Generation) Remaining() Request[Remaining] {
 // View implements Protocol.
 func (p *Places) View() any { return view{"places/inspect", p.state[0], p.channel} }
 
-// Listen implements Protocol. All listen to one channel: a message concerns all who wait.
+// Listen implements Protocol. All waiters share one channel, because a message concerns all of them.
 func (p *Places) Listen(_ string, notify func()) (end func()) {
 	return p.site.listen(p.channel, notify)
 }

@@ -237,7 +237,7 @@ func TestNobodyTakesALockOverData(t *testing.T) {
 		a, b := redistest.HoldID("a:1"), redistest.HoldID("b:1")
 		verdict(t, l, entry(a), Granted)
 		waits(t, l, b)
-		put := looking(site, "data", []string{n.Lock}, nil, readBool)
+		put := newRequest(site, "data", []string{n.Lock}, nil, readBool)
 		put.r.Script = wire.NewScript("data", "return redis.call('hset', KEYS[1], 'product:12', '3')", false)
 		want(t, Request[bool](put), true)
 		want(t, l.Release(a, 0), Done)

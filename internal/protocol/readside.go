@@ -16,7 +16,7 @@ func NewReadSide(site *Site, names *Names, preferReaders bool) *ReadSide {
 	return &ReadSide{newReadWrite(site, names, "read", preferReaders)}
 }
 
-// timer is the key that lives as long as the lease of the n-th entry of a read hold.
+// timer returns the key whose TTL is the lease of the n-th entry of a read hold.
 func timer(timers, id string, n int) string {
 	return timers + id + ":rwlock_timeout:" + strconv.Itoa(n)
 }
@@ -32,36 +32,36 @@ func (l *ReadSide) Enter(e *Acquire) Request[Entered] {
 		since = strconv.FormatInt(e.Round, 10)
 	}
 	place, had := l.place(e)
-	return entering(l.site, "rw/read_enter", keys,
+	return newEnterRequest(l.site, "rw/read_enter", keys,
 		[]any{e.ID, e.Lease.Milliseconds(), l.timers, e.Outer, place, since, had}, readEntered)
 }
 
 // Reenter implements Protocol.
 func (l *ReadSide) Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept] {
-	return l.site.reentering("rw/read_reenter", confirm,
+	return l.site.newReenterTask("rw/read_reenter", confirm,
 		[]string{l.names.Lock, timer(l.timers, id, 1), timer(l.timers, id, n)},
 		[]any{id, lease.Milliseconds(), l.timers, n})
 }
 
 // Release implements Protocol.
 func (l *ReadSide) Release(id string, n int) Task {
-	return l.site.releasing("rw/read_release", n, []string{l.names.Lock},
+	return l.site.newReleaseTask("rw/read_release", n, []string{l.names.Lock},
 		[]any{id, n, l.timers, l.channel, l.site.how()})
 }
 
 // Abandon implements Protocol.
-func (l *ReadSide) Abandon(id string, late bool) Task {
+func (l *ReadSide) Abandon(id string, lateCopies bool) Task {
 	keys := []string{l.names.Lock, l.names.Tombstone(id)}
 	if l.turns() {
 		keys = append(keys, l.readers, l.admitted)
 	}
-	return l.site.leaving("rw/read_abandon", keys, []any{id, keep(late), l.timers, l.channel, l.site.how()})
+	return l.site.newEndTask("rw/read_abandon", keys, []any{id, tombstoneArg(lateCopies), l.timers, l.channel, l.site.how()})
 }
 
 // Renew implements Protocol. With a lease of 0 it also restores the TTL of the lock, which
 // other clients may have shortened.
 func (l *ReadSide) Renew(id string, lease time.Duration) Task {
-	return l.site.renewing("rw/read_renew", lease,
+	return l.site.newRenewTask("rw/read_renew", lease,
 		[]string{l.names.Lock, timer(l.timers, id, 1)}, []any{id, lease.Milliseconds(), l.timers})
 }
 

@@ -1,17 +1,17 @@
 package protocol
 
-// readWrite is what the protocols of both sides of a ReadWriteLock have in common. The
-// scripts build the names of readers' timers, which share the slot of the lock: whose there
-// are is known only from the hash. Timers that a request depends on are declared as keys, as all
-// others are, so that it waits while a cluster moves the slot.
+// readWrite has what the protocols of both sides of a ReadWriteLock share. The scripts
+// build the names of readers' timers, because only the hash has the ids of the readers. Timers are
+// in the slot of the lock. Timers that a request depends on are declared as keys, like all other
+// keys, so that the request waits while a cluster moves the slot.
 type readWrite struct {
 	located
 	side    string // 'read' or 'write', as in the scripts
 	timers  string // prefix of the timers' names
 	channel string
 
-	// The waiters: see scripts/shared/turns.lua. Empty if readers are preferred: then
-	// waiters leave no trace in Redis.
+	// Keys of the waiters: see scripts/shared/turns.lua. They are empty if readers are preferred,
+	// because waiters then leave no trace in Redis.
 	writers, readers, admitted string
 	boxed                      [2]any // readers and admitted
 }
@@ -34,7 +34,7 @@ func newReadWrite(site *Site, names *Names, side string, preferReaders bool) rea
 // turns reports whether readers and writers take turns.
 func (l *readWrite) turns() bool { return l.writers != "" }
 
-// leaving returns the keys of a script that ends a write hold: some, and the keys of the readers that go first.
+// leaving returns the keys of a script that ends a write hold: some, and the keys of waiting readers, which go first.
 func (l *readWrite) leaving(some ...string) []string {
 	if l.turns() {
 		some = append(some, l.readers, l.admitted)
@@ -42,8 +42,8 @@ func (l *readWrite) leaving(some ...string) []string {
 	return some
 }
 
-// place returns how long a request keeps a place among the waiters, ms, and 1 if an earlier
-// look may have left one.
+// place returns how long a request keeps a place among the waiters, in ms, and had, which is 1 if an earlier
+// request may have left a place.
 func (l *readWrite) place(e *Acquire) (ms int64, had int) {
 	if e.Leads && l.turns() && e.Outer == "" {
 		ms = l.site.WaiterLease.Milliseconds()
@@ -53,18 +53,18 @@ func (l *readWrite) place(e *Acquire) (ms int64, had int) {
 
 // ForceUnlock implements Protocol.
 func (l *readWrite) ForceUnlock(holdID string) Request[bool] {
-	return l.site.forcing("rw/force_unlock", holdID, l.leaving(l.names.Lock),
+	return l.site.newForceRequest("rw/force_unlock", holdID, l.leaving(l.names.Lock),
 		[]any{holdID, l.side, l.timers, l.channel, l.site.how()})
 }
 
 // Inspect implements Protocol. It shows both sides.
 func (l *readWrite) Inspect() Request[State] {
-	return listening(l.site, "rw/inspect", []string{l.names.Lock}, l.channel, readState, l.timers)
+	return newListenerCount(l.site, "rw/inspect", []string{l.names.Lock}, l.channel, readState, l.timers)
 }
 
 // Probe implements Protocol.
 func (l *readWrite) Probe(id string) Request[Probed] {
-	return looking(l.site, "rw/probe", []string{l.names.Lock}, []any{id, l.side, l.timers}, readProbed)
+	return newRequest(l.site, "rw/probe", []string{l.names.Lock}, []any{id, l.side, l.timers}, readProbed)
 }
 
 // View implements Protocol.

@@ -11,20 +11,20 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Op is one operation that changes something once, whatever becomes of its copies: see
+// Op is one operation that takes effect once, no matter how many of its copies run: see
 // scripts/shared/record.lua.
 type Op struct {
-	Page   *Page // no other operation uses it
+	Page   *Page // used by no other operation at the same time
 	Number int64 // higher than the number of any operation that used the page before
 }
 
-// Page is where Redis notes what the latest of some operations did. One goroutine uses it.
+// Page names a record in Redis, which has the effect of the latest operation on the page. One goroutine uses a Page.
 type Page struct {
-	ID  string // "<client uuid>:<number of the page>"
-	of  string // the latest object: an operation seldom comes alone
-	key any    // its record, boxed
+	ID        string // "<client uuid>:<number of the page>"
+	lock      string // name of the latest object: several operations on one object are common
+	recordKey any    // key of the record for that object, boxed
 
-	number int64 // of the latest operation
+	number int64 // number of the latest operation
 }
 
 // Next begins an operation.
@@ -33,8 +33,8 @@ func (p *Page) Next() Op {
 	return Op{Page: p, Number: p.number}
 }
 
-// Pages are the pages of a client's operations that must count once. There are as many as operations were
-// ever under way together.
+// Pages has the pages of a client. It makes as many as there have been operations under way at the same
+// time.
 type Pages struct {
 	mu   sync.Mutex // guards the rest
 	free []*Page
@@ -54,34 +54,34 @@ func (ps *Pages) Take(client string) *Page {
 	return &Page{ID: client + ":" + strconv.Itoa(ps.made)}
 }
 
-// Give is called when Redis knows of the operation, or of its end, or nothing can come of
-// it: a late copy is stopped by its record, or by the record of the next operation.
+// Give returns a page for reuse. The caller calls it when Redis has recorded the operation or its end, or when
+// the operation can have no effect any more: its record, or the record of the next operation, stops a late copy.
 func (ps *Pages) Give(p *Page) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	ps.free = append(ps.free, p)
 }
 
-// record is the key of the record of the page for one object.
+// record returns the key of the page's record for one object.
 func (p *Page) record(n *Names) any {
-	if p.of != n.Lock {
-		p.of, p.key = n.Lock, n.record(p.ID)
+	if p.lock != n.Lock {
+		p.lock, p.recordKey = n.Lock, n.record(p.ID)
 	}
-	return p.key
+	return p.recordKey
 }
 
-// RecordTTL is how long Redis knows what an operation did. A copy that comes later, or a
-// give-up, would do it again, or not find what to undo.
+// RecordTTL is how long Redis keeps the record of an operation. A copy that arrives later would take effect
+// again, and a later undo would not find what to undo.
 const RecordTTL = 10 * time.Minute
 
 // ErrOverflow: there would be more permits than a semaphore can have. Nothing was changed.
 var ErrOverflow = errors.New("more permits than a semaphore can have")
 
-// record is the key of the record of a page for one object.
+// record returns the key of a page's record for one object.
 func (n *Names) record(page string) string { return suffixed(n.Lock, "rlock:op:", page) }
 
-// putWords makes the keys and arguments of a request for an operation: the key of the number, and more, of which
-// those that are nil are none.
+// putWords sets the keys and arguments of the request for an operation. The keys are key, the record, and the
+// elements of more that are not nil.
 func putWords(r *wire.Request, key any, n *Names, op Op, more [2]any, args ...any) {
 	const boxed = 6
 	var words [10]any
@@ -101,15 +101,15 @@ func putWords(r *wire.Request, key any, n *Names, op Op, more [2]any, args ...an
 	}
 }
 
-// Seal stops late copies of an operation on an object that nothing undoes.
+// Seal stops late copies of an operation that has no undo.
 func (s *Site) Seal(n *Names, op Op) Task {
-	t := s.about("record/seal", nil, nil)
+	t := s.newTask("record/seal", nil, nil)
 	t.r.Put(1, op.Page.record(n), op.Number)
 	return t
 }
 
-// counting is how to publish for an operation that may come before it is known how.
-func (s *Site) counting() any {
+// howOrBoth returns the publish command, or "both" if the operation comes before the command is known.
+func (s *Site) howOrBoth() any {
 	if how := s.how(); how != "" {
 		return how
 	}
@@ -125,10 +125,10 @@ func overflown(err error) error {
 
 func readCount(a wire.Answer) (int64, error) { return a.Int() }
 
-// Remaining is what is left of what somebody waits to be 0: a count, or members of a DoubleBarrier.
+// Remaining is a number for which callers wait until it is 0: a count, or the members in a DoubleBarrier.
 type Remaining struct {
-	N    int64         // 0 or less: nothing
-	Rest time.Duration // after which less may be left; negative: it is announced
+	N    int64         // 0 or less if the wait is over
+	Rest time.Duration // time after which N may be lower without a message; negative if every change is announced
 }
 
 func readRemaining(a wire.Answer) (Remaining, error) {

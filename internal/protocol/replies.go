@@ -12,7 +12,7 @@ import (
 // than a Duration.
 const longestRest = 365 * 24 * time.Hour
 
-// Codes of the replies to an Enter that are lists: the first item. The second is a token, a time in ms,
+// The reply to an Enter may be a list. Its first item is one of these codes. The second is a token, a time in ms,
 // or whether others hold the lock.
 const (
 	codeGranted       = 1
@@ -96,8 +96,8 @@ func millis(n int64) time.Duration {
 	return time.Duration(min(n, longestRest.Milliseconds())) * time.Millisecond
 }
 
-// readKept reads the reply to a request about a hold: 1 if it was done (2: entries remain),
-// 0 if there is no such hold, -1 if others hold the lock.
+// readKept reads the reply to a request about a hold: 1 if it was done (2 if entries remain),
+// 0 if the hold does not exist, -1 if others hold the lock.
 func readKept(a wire.Answer) (Kept, error) {
 	n, err := a.Int()
 	return kept(n), overflown(err)
@@ -113,7 +113,7 @@ func kept(n int64) Kept {
 	return Removed
 }
 
-// readAllKept reads the reply about n holds: one for each, or a 1 for all.
+// readAllKept reads the reply about n holds: a list with a number for each, or 1 for all.
 func readAllKept(n int) func(a wire.Answer) ([]Kept, error) {
 	return func(a wire.Answer) ([]Kept, error) {
 		if a.Err != nil {
@@ -161,8 +161,7 @@ func readProbed(a wire.Answer) (Probed, error) {
 	return Probed{held == 1, int(entries)}, err
 }
 
-// readLed reads the reply of election/inspect: a state, and the value of the leader if there
-// is one.
+// readLed reads the reply of election/inspect: a state, and the value of the leader unless nobody leads.
 func readLed(a wire.Answer) (State, error) {
 	const withLeader = 7
 	list, _ := a.Val.([]any)

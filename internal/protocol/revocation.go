@@ -5,34 +5,34 @@ import (
 	"time"
 )
 
-// Revocation is how the holders of a lock are asked to release it. A request consists of a
-// key in the slot of the lock for each hold that is meant, and a message on a channel of the
-// lock that somebody was asked. The key has the id of the hold, so that it never concerns
-// another one, and expires. It costs nothing for a holder that does not listen.
+// Revocation asks the holders of a lock to release it. A request to release consists of a
+// key in the slot of the lock for each hold, and a message on a channel of the
+// lock. The name of the key has the id of the hold, so it never concerns another hold, and the key
+// expires. A holder that does not subscribe has no cost.
 type Revocation interface {
 	// Ready is called before RequestRelease and Listen: it finds out how to publish.
 	Ready(ctx context.Context) error
 	// RequestRelease asks the holders with these ids, MostAsked at the most.
 	RequestRelease(ids []string) Request[bool]
-	// Asked asks whether the holder with an id was asked: Done, or Removed if it was not.
+	// Asked requests whether the holder with an id was asked to release. The outcome is Done if it was,
+	// and Removed if it was not.
 	Asked(id string) Task
-	// Listen has notify called when somebody may have been asked. It returns nil as long as
-	// it is not known how to publish.
+	// Listen calls notify when a holder may have been asked to release. It returns nil until the publish
+	// command is known.
 	Listen(notify func()) (end func())
 }
 
-// RequestStands is how long a holder that does not listen yet can still learn of a request: far
-// longer than the moments before it begins to, and than a connection is broken without
-// anybody noticing.
+// RequestStands is how long a request to release lasts in Redis for a holder that is not subscribed. It is far
+// longer than a holder takes to subscribe, and than a broken connection stays unnoticed.
 const RequestStands = 10 * time.Minute
 
-// MostAsked is how many holders one request asks.
+// MostAsked is how many holders one request can ask to release.
 const MostAsked = 500
 
-// AskedKey is the key that says that the holder with an id was asked.
+// AskedKey returns the key that records that the holder with an id was asked to release.
 func (n *Names) AskedKey(id string) string { return n.Derived("rlock:asked:" + id) }
 
-// AskedChannel is the channel on which holders are notified of requests to release.
+// AskedChannel returns the channel on which holders are notified of requests to release.
 func (n *Names) AskedChannel() string { return n.Derived("rlock:asked") }
 
 // revocation is the Revocation of the types with one server, or a node for each slot.
@@ -48,12 +48,12 @@ func (r revocation) RequestRelease(ids []string) Request[bool] {
 	for i, id := range ids {
 		keys[i] = r.names.AskedKey(id)
 	}
-	return looking(r.site, "lock/request_release", keys,
+	return newRequest(r.site, "lock/request_release", keys,
 		[]any{RequestStands.Milliseconds(), r.names.AskedChannel(), r.site.how()}, readBool)
 }
 
 func (r revocation) Asked(id string) Task {
-	return r.site.about("lock/asked", []string{r.names.AskedKey(id)}, nil)
+	return r.site.newTask("lock/asked", []string{r.names.AskedKey(id)}, nil)
 }
 
 func (r revocation) Listen(notify func()) (end func()) {

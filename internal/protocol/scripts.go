@@ -16,15 +16,15 @@ type Scripts map[string]*wire.Script
 // included is the folder of the parts that scripts share.
 const included = "shared"
 
-// forMany is the suffix of the name of a script that does what another one does, for several
-// requests; see wire.Script.
+// forMany is the suffix in the name of a script that serves several requests of another script in
+// one run; see wire.Script.
 const forMany = "_many"
 
 // WhenServed is the suffix of the name of a script's variant that does nothing on a server
 // in quarantine. Scripts with a line "-- include quarantine when served" have one.
 const WhenServed = " when served"
 
-// Load is Scripts of the files of fsys.
+// Load returns the Scripts of the files of fsys.
 func Load(fsys fs.FS, override map[string]string) (Scripts, error) {
 	f, err := Read(fsys)
 	if err != nil {
@@ -37,7 +37,7 @@ func Load(fsys fs.FS, override map[string]string) (Scripts, error) {
 type Files struct {
 	texts   map[string]string
 	scripts Scripts
-	parts   map[string]map[string]bool // of each of scripts: the texts that it is made of
+	parts   map[string]map[string]bool // names of the texts that each script includes, by script
 }
 
 // Read reads the files scripts/*/*.lua of fsys. A line "-- include NAME" of a script stands
@@ -64,7 +64,7 @@ func Read(fsys fs.FS) (*Files, error) {
 	return f, nil
 }
 
-// assemble makes a script and its variant. Parts are none.
+// assemble makes a script and its variant. It ignores the parts in the folder included.
 func (f *Files) assemble(name string) error {
 	if path.Dir(name) == included {
 		return nil
@@ -83,7 +83,7 @@ func (f *Files) assemble(name string) error {
 		}
 		text := in.out.String()
 		f.scripts[variant] = wire.NewScript(name, text, strings.Contains(text, "local function announce("))
-		f.parts[name] = in.done // the files of the variant, which has more, if there is one
+		f.parts[name] = in.done // a variant comes second, and includes more files
 	}
 	return nil
 }
@@ -124,11 +124,11 @@ func (f *Files) Scripts(override map[string]string) (Scripts, error) {
 // quarantine is included only in the variants for clients with a failover quarantine.
 const quarantine = "quarantine"
 
-// includer puts one script together.
+// includer assembles one script.
 type includer struct {
 	texts  map[string]string
 	served bool
-	done   map[string]bool // the texts taken so far, by name
+	done   map[string]bool // texts included so far, by name
 	out    strings.Builder
 }
 

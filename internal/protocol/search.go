@@ -13,36 +13,35 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Found is what looks like a lock that is held.
+// Found is a key that may belong to a held lock.
 type Found struct {
 	Name string // without prefix
 	Kind *Kind
-	tick int64 // of a CronJob
+	tick int64 // tick of a CronJob
 	key  string
 }
 
-// Open returns the protocol with which to inspect it. Names are the keys of the name.
+// Open returns the protocol with which to inspect the lock. names are derived from its name.
 func (f *Found) Open(site *Site, names *Names) Protocol {
 	p := f.Kind.Open(site, names)
 	if t, is := p.(*Tick); is {
-		return t.Of().At(f.tick)
+		return t.Cron().At(f.tick)
 	}
 	return p
 }
 
-// scanned is how many keys Redis looks at in one SCAN. It takes about as long as a script for a lock
-// with a queue does.
+// scanned is the COUNT of each SCAN. Such a SCAN takes Redis about as long as a script for a lock with a queue.
 const scanned = 500
 
 // Search finds the locks of one server by SCAN.
 type Search struct {
 	prefix  string
 	pattern Pattern
-	match   string // empty: all keys
+	match   string // MATCH of each SCAN; empty for all keys
 	cursor  uint64
 }
 
-// NewSearch begins a search for locks whose names, after the prefix, match a pattern.
+// NewSearch returns a search for locks whose names, after the prefix, match a pattern.
 func NewSearch(prefix string, pattern Pattern) *Search {
 	s := &Search{prefix: prefix, pattern: pattern}
 	if prefix != "" || strings.Trim(pattern.text, "*") != "" {
@@ -52,7 +51,7 @@ func NewSearch(prefix string, pattern Pattern) *Search {
 	return s
 }
 
-// Next inspects the next keys. It reports whether there are more.
+// Next returns the locks among the next keys. It reports whether there are more keys.
 func (s *Search) Next(ctx context.Context, d *wire.Deployment, node redis.UniversalClient, within time.Duration) (found []Found, more bool, err error) {
 	type page struct {
 		found []Found
@@ -70,7 +69,7 @@ func (s *Search) Next(ctx context.Context, d *wire.Deployment, node redis.Univer
 				p.found = append(p.found, f)
 			}
 		}
-		p.found, err = told(ctx, node, p.found)
+		p.found, err = identify(ctx, node, p.found)
 		return p, err
 	})
 	if err != nil {
@@ -80,19 +79,19 @@ func (s *Search) Next(ctx context.Context, d *wire.Deployment, node redis.Univer
 	return p.found, p.next != 0, nil
 }
 
-// read reads what a key may be. Without a Kind, the key itself has to tell.
+// read returns the lock to which a key may belong. If Kind is nil, the data at the key decides: see identify.
 func (s *Search) read(key string) (f Found, ok bool) {
 	f.key = key
 	name := key
-	if base, what, beside := cutBeside(key); beside {
+	if base, what, isAdditional := cutAdditional(key); isAdditional {
 		var tick string
-		if f.Kind, tick = kindBeside(what); f.Kind == nil {
+		if f.Kind, tick = kindOfKey(what); f.Kind == nil {
 			return f, false
 		}
 		if tick != "" {
 			var err error
 			if f.tick, err = strconv.ParseInt(tick, 10, 64); err != nil {
-				return f, false // it is not the key of a tick
+				return f, false // not the key of a tick
 			}
 		}
 		name = base
@@ -103,8 +102,8 @@ func (s *Search) read(key string) (f Found, ok bool) {
 	return f, s.pattern.matches(f.Name)
 }
 
-// cutBeside splits an additional key of a lock.
-func cutBeside(key string) (name, what string, ok bool) {
+// cutAdditional splits an additional key of a lock into the name of the lock and the suffix.
+func cutAdditional(key string) (name, what string, ok bool) {
 	at := strings.LastIndex(key, ":rlock:")
 	if at < 0 {
 		if !strings.HasSuffix(key, ":timeout") {
@@ -118,27 +117,27 @@ func cutBeside(key string) (name, what string, ok bool) {
 			return inner, what, true
 		}
 	}
-	return name, what, strings.Contains(name, "{") // no name without a brace has it after itself
+	return name, what, strings.Contains(name, "{") // a key without a brace is not an additional key
 }
 
-// told keeps those that are locks as far as a sample of their fields shows, and sets their types. No
-// command reads all of a hash: it may be large, and somebody else's.
-func told(ctx context.Context, node redis.UniversalClient, all []Found) (locks []Found, err error) {
+// identify returns the keys that are locks, as far as a sample of their fields shows, and sets their types. No
+// command reads a whole hash, because a hash may be large, and may belong to another program.
+func identify(ctx context.Context, node redis.UniversalClient, all []Found) (locks []Found, err error) {
 	for part := range slices.Chunk(all, wire.BatchSize) {
 		pipe := node.Pipeline()
 		kinds := make([]*redis.StatusCmd, len(part))
 		for i, f := range part {
 			kinds[i] = pipe.Type(ctx, f.key)
 		}
-		_, _ = pipe.Exec(ctx) // each has its error
-		type look struct {
+		_, _ = pipe.Exec(ctx) // each command has its error
+		type candidate struct {
 			Found
 			ttl                 *redis.DurationCmd
 			mode                *redis.StringCmd
 			fields              *redis.Cmd
 			queue, line, tokens *redis.IntCmd
 		}
-		var looks []look
+		var candidates []candidate
 		pipe = node.Pipeline()
 		for i, f := range part {
 			kind, err := kinds[i].Result()
@@ -155,16 +154,16 @@ func told(ctx context.Context, node redis.UniversalClient, all []Found) (locks [
 				continue
 			}
 			names := &Names{Lock: f.key}
-			looks = append(looks, look{
+			candidates = append(candidates, candidate{
 				f, pipe.PTTL(ctx, f.key), pipe.HGet(ctx, f.key, "mode"), pipe.Do(ctx, "hrandfield", f.key, sample, "withvalues"),
 				pipe.Exists(ctx, prefixed("redisson_lock_queue", f.key)), pipe.Exists(ctx, names.Derived("rlock:line")),
 				pipe.Exists(ctx, prefixed("redisson_lock_token", f.key)),
 			})
 		}
-		if len(looks) > 0 {
+		if len(candidates) > 0 {
 			_, _ = pipe.Exec(ctx)
 		}
-		for _, l := range looks {
+		for _, l := range candidates {
 			reply, err := l.fields.Result()
 			if err != nil && !elsewhere(err) && !wire.IsWrongType(err) {
 				return nil, err
@@ -174,7 +173,7 @@ func told(ctx context.Context, node redis.UniversalClient, all []Found) (locks [
 			if len(fields) == 0 || l.ttl.Val() < 0 || !holdsLock(fields, mode) {
 				continue
 			}
-			// To a user who may not read the additional keys it is a Lock.
+			// If the user may not read the additional keys, the type is Lock.
 			kind := "lock"
 			switch {
 			case mode != "":
@@ -191,10 +190,10 @@ func told(ctx context.Context, node redis.UniversalClient, all []Found) (locks [
 	return locks, nil
 }
 
-// sample is how many fields of a hash are looked at.
+// sample is how many fields of a hash are read.
 const sample = 8
 
-// aHold is the id of a hold, of ours or of Redisson, in a field or value of a lock's hash.
+// aHold matches the id of a hold, of this module or of Redisson, in a field or value of a lock's hash.
 var aHold = regexp.MustCompile(`(?i)^(?:[0-9a-z+/]{22}:)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:-?[0-9]+`)
 
 // holdsLock reports whether fields may belong to a lock's hash. If so, the key is inspected:
@@ -228,7 +227,7 @@ func flat(list []string, reply any) []string {
 	return list
 }
 
-// elsewhere reports whether a node says that another one has the key by now.
+// elsewhere reports whether the reply of a node is that another node now has the key.
 func elsewhere(err error) bool {
 	for _, code := range []string{"MOVED", "ASK", "TRYAGAIN"} {
 		if redis.HasErrorPrefix(err, code) {
@@ -238,7 +237,7 @@ func elsewhere(err error) bool {
 	return false
 }
 
-// Vote asks for the vote of this server for a RedLock.
+// Vote requests the vote of this server for a RedLock.
 func (s *Site) Vote(names *Names) Request[State] {
-	return looking(s, "quorum/inspect", []string{names.Derived("rlock:red")}, nil, readState)
+	return newRequest(s, "quorum/inspect", []string{names.Derived("rlock:red")}, nil, readState)
 }

@@ -7,65 +7,65 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Semaphore is the protocol of a Semaphore, whose state is a number: the free permits.
+// Semaphore is the protocol of a Semaphore. Its state is a number, the free permits.
 type Semaphore struct {
 	number
 	channel string
 	to      any // channel, boxed once
-	initial int // permits that are set if none were; 0: none are
+	initial int // permits to set if the number was never set, or 0
 }
 
-// NewSemaphore returns the protocol of a Semaphore, of which so many permits are set if none were; 0: none
-// are.
+// NewSemaphore returns the protocol of a Semaphore. initial is the number of permits to set if the number was never
+// set, or 0.
 func NewSemaphore(site *Site, names *Names, initial int) *Semaphore {
 	channel := prefixed("redisson_sc", names.Lock)
 	return &Semaphore{newNumber(site, names), channel, channel, initial}
 }
 
-// number is what the types have in common whose state is a number at the key with their name, and each operation changes
-// it once: Semaphore and CountDownLatch. Scripts that change one tell it from the other by further keys, which who only looks
-// or waits does not need.
+// number is embedded by Semaphore and CountDownLatch. Their state is a number at the key with their name, and each
+// operation changes it once. Scripts that change the number use other keys to distinguish the two types. Scripts that
+// only read do not need these keys.
 type number struct {
 	located
 	key any // boxed once
 
-	mu     sync.Mutex // guards beside
-	beside [2]any     // the mark and the held permits, boxed once
+	mu        sync.Mutex // guards otherKeys
+	otherKeys [2]any     // the mark and the held permits, boxed once
 }
 
 func newNumber(site *Site, names *Names) number {
 	return number{located: located{site, names}, key: names.Lock}
 }
 
-// more are the other keys.
+// more returns the other keys.
 func (c *number) more() [2]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.beside[0] == nil {
-		c.beside = [2]any{c.names.all(), c.names.held()}
+	if c.otherKeys[0] == nil {
+		c.otherKeys = [2]any{c.names.all(), c.names.held()}
 	}
-	return c.beside
+	return c.otherKeys
 }
 
 // change makes the request of a script that changes the number.
 func (c *number) change(script string, op Op, args ...any) *task {
-	t := c.site.about(script, nil, nil)
+	t := c.site.newTask(script, nil, nil)
 	putWords(&t.r, c.key, c.names, op, c.more(), args...)
 	return t
 }
 
 // changing is change with an outcome.
 func changing[T any](c *number, script string, op Op, read func(wire.Answer) (T, error), args ...any) Request[T] {
-	q := looking(c.site, script, nil, nil, read)
+	q := newRequest(c.site, script, nil, nil, read)
 	putWords(&q.r, c.key, c.names, op, c.more(), args...)
 	return q
 }
 
-// all is the key with how many permits a Semaphore has, free or not, or the mark of another type
-// that has the name.
+// all returns the key with the number of all permits of a Semaphore, free or not, or with the mark of another type
+// that uses the name.
 func (n *Names) all() string { return n.Derived("rlock:all") }
 
-// held is the key with the held permits of a PermitSemaphore.
+// held returns the key with the held permits of a PermitSemaphore.
 func (n *Names) held() string { return n.Derived("timeout") }
 
 // Taken is the outcome of an acquire of permits.
@@ -76,38 +76,38 @@ type Taken struct {
 
 // Permitted is the state of a Semaphore.
 type Permitted struct {
-	Set bool // permits were set
+	Set bool // the number of permits was set
 	Supply
 }
 
-// Acquire takes n permits. If it tells, it publishes for other waiters how many are left.
-func (s *Semaphore) Acquire(op Op, n int64, tells bool) Request[Taken] {
-	others := "" // their channel
-	if tells {
+// Acquire takes n permits. If reportsLeft is true, it publishes for other waiters how many are left.
+func (s *Semaphore) Acquire(op Op, n int64, reportsLeft bool) Request[Taken] {
+	others := "" // channel of other waiters
+	if reportsLeft {
 		others = s.channel + taken
 	}
 	switch {
 	case s.initial > 0:
-		return changing(&s.number, "semaphore/acquire", op, readTaken, n, others, s.site.counting(), s.initial, s.to)
-	case tells:
-		return changing(&s.number, "semaphore/acquire", op, readTaken, n, others, s.site.counting())
+		return changing(&s.number, "semaphore/acquire", op, readTaken, n, others, s.site.howOrBoth(), s.initial, s.to)
+	case reportsLeft:
+		return changing(&s.number, "semaphore/acquire", op, readTaken, n, others, s.site.howOrBoth())
 	}
 	return changing(&s.number, "semaphore/acquire", op, readTaken, n)
 }
 
 // Release puts n permits back.
 func (s *Semaphore) Release(op Op, n int64) Task {
-	t := s.change("semaphore/release", op, n, s.to, s.site.counting())
+	t := s.change("semaphore/release", op, n, s.to, s.site.howOrBoth())
 	if s.initial > 0 {
 		t.r.Args = append(t.r.Args, s.initial)
 	}
 	return t
 }
 
-// Change changes the number of permits, free or not. It reports whether it did: for SetPermits it must be known how many
-// there are.
+// Change changes the number of all permits, free or not. It reports whether the number was changed: SetPermits requires
+// that Redis has the current number.
 func (s *Semaphore) Change(op Op, how PermitChange, n int) Request[bool] {
-	return changing(&s.number, "semaphore"+string(how), op, readSet, n, s.to, s.site.counting())
+	return changing(&s.number, "semaphore"+string(how), op, readSet, n, s.to, s.site.howOrBoth())
 }
 
 // Drain takes all free permits, and returns their number.
@@ -117,59 +117,59 @@ func (s *Semaphore) Drain(op Op) Request[int64] {
 
 // Undo undoes an Acquire, Add or Drain.
 func (s *Semaphore) Undo(op Op) Task {
-	t := s.site.about("semaphore/undo", nil, nil)
-	putWords(&t.r, s.key, s.names, op, [2]any{s.names.all()}, s.to, s.site.counting())
+	t := s.site.newTask("semaphore/undo", nil, nil)
+	putWords(&t.r, s.key, s.names, op, [2]any{s.names.all()}, s.to, s.site.howOrBoth())
 	return t
 }
 
-// Available asks how many permits are free.
+// Available requests the number of free permits.
 func (s *Semaphore) Available() Request[int64] {
-	return looking(s.site, "semaphore/available", []string{s.names.Lock}, nil, readCount)
+	return newRequest(s.site, "semaphore/available", []string{s.names.Lock}, nil, readCount)
 }
 
-// Inspect asks how many permits there are.
+// Inspect requests the number of permits.
 func (s *Semaphore) Inspect() Request[Permitted] {
-	q, more := looking(s.site, "semaphore/inspect", nil, nil, readPermitted), s.more()
+	q, more := newRequest(s.site, "semaphore/inspect", nil, nil, readPermitted), s.more()
 	q.r.Put(3, s.key, more[0], more[1])
 	return q
 }
 
-// Delete deletes the semaphore. It reports whether there was one.
+// Delete deletes the semaphore. It reports whether the semaphore existed.
 func (s *Semaphore) Delete(op Op) Request[bool] {
-	return changing(&s.number, "semaphore/delete", op, readBool, s.to, s.site.counting())
+	return changing(&s.number, "semaphore/delete", op, readBool, s.to, s.site.howOrBoth())
 }
 
 // Hear implements Crowded.
 func (s *Semaphore) Hear(notify func(), freed func(n int64)) (end func()) {
-	return s.site.hear(s.channel, notify, freed)
+	return s.site.listenForNumbers(s.channel, notify, freed)
 }
 
 // HearTaken implements Crowded.
 func (s *Semaphore) HearTaken(taken func(left int64)) (end func()) {
-	return s.site.hearTaken(s.channel, taken)
+	return s.site.listenForTaken(s.channel, taken)
 }
 
-// taken is added to the channel on which releases of permits are announced, for the one on which
-// an acquire publishes how many it has left.
+// taken is the suffix of the channel on which an acquire publishes how many permits are left. The rest of the name is
+// the channel on which releases of permits are announced.
 const taken = ":rlock:taken"
 
-// hear subscribes to numbers on a channel: see Crowded.
-func (s *Site) hear(channel string, notify func(), number func(n int64)) (end func()) {
+// listenForNumbers subscribes to a channel whose messages are numbers: see Crowded.
+func (s *Site) listenForNumbers(channel string, notify func(), number func(n int64)) (end func()) {
 	if !s.Wire.PublishKnown() {
 		return nil
 	}
 	return s.ListenTo(channel, notify, func(message string) {
-		n, _ := strconv.ParseInt(message, 10, 64) // a message that says nothing is a 0
+		n, _ := strconv.ParseInt(message, 10, 64) // a message without a number counts as 0
 		number(n)
 	})
 }
 
-// hearTaken listens for what is left of permits whose releases are announced on a channel.
-func (s *Site) hearTaken(channel string, left func(n int64)) (end func()) {
-	return s.hear(channel+taken, nil, left)
+// listenForTaken subscribes to the number of permits left after an acquire. channel announces the releases.
+func (s *Site) listenForTaken(channel string, left func(n int64)) (end func()) {
+	return s.listenForNumbers(channel+taken, nil, left)
 }
 
-// supply reads how many permits there are, which may follow how many are free.
+// supply returns the Supply with the free permits. The number of all permits is in rest, unless rest is empty.
 func supply(free int64, rest []any) (s Supply) {
 	s.Free = free
 	if len(rest) > 0 {

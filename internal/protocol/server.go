@@ -8,24 +8,24 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// asked is a request to one server.
-type asked[T any] struct {
+// scriptRequest is a request to one server that runs a script.
+type scriptRequest[T any] struct {
 	on    *wire.Deployment
 	r     wire.Request
 	read  func(a wire.Answer) (T, error)
 	site  *Site
-	names *Names // of the lock whose fencing clock is among the keys; nil: none is
+	names *Names // names of the lock whose fencing clock is among the keys; nil if no clock is
 }
 
 // draw notes that the fencing clock of a lock is among the keys.
-func (q *asked[T]) draw(n *Names) *asked[T] {
+func (q *scriptRequest[T]) draw(n *Names) *scriptRequest[T] {
 	q.names = n
 	return q
 }
 
-// Do implements Request. If another key has the fencing clock than the client knew, nothing was
-// done, and the request is made again with that.
-func (q *asked[T]) Do(ctx context.Context, budget time.Duration) Result[T] {
+// Do implements Request. If the fencing clock is at another key than the client used, the script has changed
+// nothing, and the request is sent again with the right key.
+func (q *scriptRequest[T]) Do(ctx context.Context, budget time.Duration) Result[T] {
 	a := q.on.Do(ctx, budget, &q.r)
 	if a.Err != nil && q.names != nil {
 		wrong, err := q.site.wrongClock(ctx, q.names, &q.r, a.Err)
@@ -41,7 +41,7 @@ func (q *asked[T]) Do(ctx context.Context, budget time.Duration) Result[T] {
 	return q.result(a)
 }
 
-func (q *asked[T]) result(a wire.Answer) Result[T] { return result(q.on, &q.r, a, q.read) }
+func (q *scriptRequest[T]) result(a wire.Answer) Result[T] { return result(q.on, &q.r, a, q.read) }
 
 // result reads an answer. Only this function checks whether enough replicas have confirmed.
 func result[T any](on *wire.Deployment, q *wire.Request, a wire.Answer, read func(wire.Answer) (T, error)) (r Result[T]) {
@@ -85,34 +85,34 @@ func (t *task) Send(d Dispatch) {
 	d.Round.Add(&t.r, func(sent time.Time, a wire.Answer) { to.Done(sent, t.result(a)) })
 }
 
-// entering makes the request of a script that may begin a hold; read reads the reply. If the client wants that, a server in
-// quarantine refuses it, and replicas confirm it.
-func entering[T any](s *Site, script string, keys []string, args []any, read func(wire.Answer) (T, error)) *asked[T] {
+// newEnterRequest makes the request of a script that may begin a hold; read reads the reply. If the client has a
+// quarantine, a server in quarantine refuses the request. If it requires replicas, they confirm the hold.
+func newEnterRequest[T any](s *Site, script string, keys []string, args []any, read func(wire.Answer) (T, error)) *scriptRequest[T] {
 	if s.Quarantine > 0 {
 		script += WhenServed
 		keys = append(keys, s.Served)
 		args = append(args, s.Quarantine.Milliseconds())
 	}
-	q := looking(s, script, keys, args, read)
+	q := newRequest(s, script, keys, args, read)
 	q.r.Acked = s.acks()
 	return q
 }
 
-// about makes a request about a hold.
-func (s *Site) about(script string, keys []string, args []any) *task {
+// newTask makes a request about a hold.
+func (s *Site) newTask(script string, keys []string, args []any) *task {
 	return &task{s.Wire, wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}}
 }
 
-// leaving makes a request that ends a hold: a second copy finds the hold gone.
-func (s *Site) leaving(script string, keys []string, args []any) *task {
-	t := s.about(script, keys, args)
+// newEndTask makes a request that ends a hold: a second copy finds the hold gone.
+func (s *Site) newEndTask(script string, keys []string, args []any) *task {
+	t := s.newTask(script, keys, args)
 	t.r.OneEffect = true
 	return t
 }
 
-// releasing makes a request that lowers the count of a hold to n.
-func (s *Site) releasing(script string, n int, keys []string, args []any) *task {
-	t := s.about(script, keys, args)
+// newReleaseTask makes a request that lowers the count of a hold to n.
+func (s *Site) newReleaseTask(script string, n int, keys []string, args []any) *task {
+	t := s.newTask(script, keys, args)
 	t.r.OneEffect = n == 0
 	return t
 }
@@ -123,39 +123,39 @@ func (s *Site) acks() bool {
 	return n > 0
 }
 
-// grantsAtOnce reports whether each grant of the server counts: neither has it to be
-// confirmed by replicas, nor is a new server in quarantine.
+// grantsAtOnce reports whether every grant of the server is final: the client requires no confirmation by
+// replicas and has no quarantine.
 func (s *Site) grantsAtOnce() bool { return !s.acks() && s.Quarantine == 0 }
 
-// renewing makes a request that lengthens a lease.
-func (s *Site) renewing(script string, lease time.Duration, keys []string, args []any) *task {
-	t := s.about(script, keys, args)
+// newRenewTask makes a request that lengthens a lease.
+func (s *Site) newRenewTask(script string, lease time.Duration, keys []string, args []any) *task {
+	t := s.newTask(script, keys, args)
 	t.r.Told = lease > 0
 	t.r.Acked = lease > 0 && s.acks()
 	return t
 }
 
-// reentering makes a request that enters a hold once more.
-func (s *Site) reentering(script string, confirm bool, keys []string, args []any) *task {
-	t := s.about(script, keys, args)
+// newReenterTask makes a request that enters a hold again.
+func (s *Site) newReenterTask(script string, confirm bool, keys []string, args []any) *task {
+	t := s.newTask(script, keys, args)
 	t.r.Acked = confirm && s.acks()
 	return t
 }
 
-// forcing makes a request that ends all holds, or the one with the id in owner. Without an
-// id a second copy would end a newer hold, so it is not sent again.
-func (s *Site) forcing(script, owner string, keys []string, args []any) *asked[bool] {
-	q := looking(s, script, keys, args, readBool)
+// newForceRequest makes a request that ends all holds, or only the hold with the id in owner. Without an
+// id a second copy could end a newer hold, so the request is not sent again.
+func (s *Site) newForceRequest(script, owner string, keys []string, args []any) *scriptRequest[bool] {
+	q := newRequest(s, script, keys, args, readBool)
 	q.r.NoResend = owner == ""
 	return q
 }
 
-// looking makes a request to run one script; read reads the reply.
-func looking[T any](s *Site, script string, keys []string, args []any, read func(wire.Answer) (T, error)) *asked[T] {
-	return &asked[T]{on: s.Wire, site: s, r: wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}, read: read}
+// newRequest makes a request to run one script; read reads the reply.
+func newRequest[T any](s *Site, script string, keys []string, args []any, read func(wire.Answer) (T, error)) *scriptRequest[T] {
+	return &scriptRequest[T]{on: s.Wire, site: s, r: wire.Request{Script: s.Scripts[script], Keys: keys, Args: args}, read: read}
 }
 
-// how returns how scripts publish. It is known when Ready has succeeded.
+// how returns the command with which scripts publish. It is known when Ready has succeeded.
 func (s *Site) how() any {
 	switch command := s.Wire.PublishCommand(); command { // constants are not boxed anew
 	case "publish":
@@ -167,8 +167,8 @@ func (s *Site) how() any {
 	}
 }
 
-// listen subscribes to a channel. It returns nil as long as it is not known how releases
-// are published: the subscription could be to the wrong kind of channel, and stay so.
+// listen subscribes to a channel. It returns nil until the publish command is known: before that, the
+// subscription could be to the wrong kind of channel, and would stay there.
 func (s *Site) listen(channel string, notify func()) (end func()) {
 	if !s.Wire.PublishKnown() {
 		return nil
@@ -176,7 +176,7 @@ func (s *Site) listen(channel string, notify func()) (end func()) {
 	return s.Listen(channel, notify)
 }
 
-// listenFor is listen to the messages that consist of a name.
+// listenFor is listen for messages that consist of a name.
 func (s *Site) listenFor(channel, name string, notify func()) (end func()) {
 	if !s.Wire.PublishKnown() {
 		return nil
@@ -184,19 +184,19 @@ func (s *Site) listenFor(channel, name string, notify func()) (end func()) {
 	return s.ListenFor(channel, name, notify)
 }
 
-// keep is how long a hold that has ended needs its tombstone, ms.
-func keep(late bool) any {
-	if late {
+// tombstoneArg returns how long a hold that has ended needs its tombstone, in ms.
+func tombstoneArg(lateCopies bool) any {
+	if lateCopies {
 		return tombstoneMillis
 	}
 	return 0
 }
 
-// millis is a duration in ms. The last one is kept in the form in which it is sent: most
-// leases of a client are equally long.
+// millis returns a duration in ms, boxed. It caches the latest value, because most leases of a client are
+// equally long.
 func (s *Site) millis(d time.Duration) any {
 	last := s.lastMillis.Load()
-	if last == nil || last.of != d {
+	if last == nil || last.duration != d {
 		last = &boxedMillis{d, d.Milliseconds()}
 		s.lastMillis.Store(last)
 	}
@@ -204,8 +204,8 @@ func (s *Site) millis(d time.Duration) any {
 }
 
 type boxedMillis struct {
-	of time.Duration
-	ms any
+	duration time.Duration
+	ms       any
 }
 
 var tombstoneMillis any = TombstoneTTL.Milliseconds()
@@ -217,7 +217,7 @@ const servedKey = "rlock:served"
 func ServedKey(prefix string) string { return prefix + servedKey }
 
 // Serve lets a new server grant locks immediately. It reports whether the deployment is new: no
-// other process has served before.
+// other server process has granted locks with the prefix before.
 func (s *Site) Serve() Request[bool] {
-	return looking(s, "lock/serve", []string{s.Served}, nil, readBool)
+	return newRequest(s, "lock/serve", []string{s.Served}, nil, readBool)
 }

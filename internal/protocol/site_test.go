@@ -105,7 +105,7 @@ func entry(id string) *Acquire {
 // of is what a request sends.
 func of[T any](r Request[T]) *wire.Request {
 	switch r := r.(type) {
-	case *asked[T]:
+	case *scriptRequest[T]:
 		return &r.r
 	case any:
 		if t, ok := r.(*inTurn); ok {

@@ -3,7 +3,7 @@ package protocol
 import "time"
 
 // Spin is the protocol of a SpinLock: a Lock whose releases are not published, and whose
-// waiters pause instead of listening.
+// waiters poll with pauses instead of subscribing.
 type Spin struct {
 	ownedLock
 	pause func(who int64, turn int) time.Duration
@@ -14,7 +14,7 @@ func NewSpin(site *Site, names *Names, pause func(who int64, turn int) time.Dura
 	return &Spin{newOwnedLock(site, names), pause}
 }
 
-// silent makes scripts not publish.
+// silent is a publish command that stands for none: scripts do not publish.
 const silent = "none"
 
 // Release implements Protocol.
@@ -26,9 +26,9 @@ func (l *Spin) Abandon(id string, _ bool) Task { return l.abandon(id, silent) }
 // ForceUnlock implements Protocol.
 func (l *Spin) ForceUnlock(holdID string) Request[bool] { return l.forceUnlock(holdID, silent) }
 
-// Inspect implements Protocol. Nobody listens.
+// Inspect implements Protocol. There are no subscribers to count.
 func (l *Spin) Inspect() Request[State] {
-	return looking(l.site, "lock/inspect", []string{l.names.Lock}, nil, readState)
+	return newRequest(l.site, "lock/inspect", []string{l.names.Lock}, nil, readState)
 }
 
 // View implements Protocol.

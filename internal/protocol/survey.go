@@ -12,14 +12,14 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Survey is what one server says of itself. Each part has the error with which it was refused.
+// Survey is the report of one server about itself. Each part has the error with which the server refused it.
 type Survey struct {
 	Server, Version, Role string
 	Cluster               bool
 	HelloErr              error
 
-	Clock    time.Duration // how far the server's is ahead of ours
-	Fuzz     time.Duration // at most so much more or less
+	Clock    time.Duration // how far the server's clock is ahead of the client's
+	Fuzz     time.Duration // largest error of Clock
 	ClockErr error
 
 	MaxMemory, Policy string
@@ -28,32 +28,33 @@ type Survey struct {
 	Replicas    int64
 	ReplicasErr error
 
-	User string // "" if it may not be asked
+	User string // "" if the server refused to name the user
 
-	Denied    []Denied
-	DeniedErr error
-	Tells     bool // Denied is known
+	Denied      []Denied
+	DeniedErr   error
+	DeniedKnown bool // Denied is known
 }
 
-// Survey asks one server about itself. wants are what its user wants to do; with acks, replicas are counted.
+// Survey requests the report of one server. wants returns the commands that the user wants to send. If the client requires
+// acknowledgments, replicas are counted.
 func (s *Site) Survey(ctx context.Context, d *wire.Deployment, node redis.UniversalClient, within time.Duration, wants func(cluster bool) []Wanted) (Survey, error) {
 	return wire.Within(ctx, d, within, func(ctx context.Context) (v Survey, err error) {
 		hello := node.Do(ctx, "hello")
 		if _, v.HelloErr = hello.Result(); v.HelloErr != nil && !wire.IsReply(v.HelloErr) {
 			return v, v.HelloErr
 		}
-		said := wire.Fields(hello.Val())
-		v.Server, _ = said["server"].(string)
-		v.Version, _ = said["version"].(string)
-		v.Role, _ = said["role"].(string)
-		v.Cluster = said["mode"] == "cluster"
+		fields := wire.Fields(hello.Val())
+		v.Server, _ = fields["server"].(string)
+		v.Version, _ = fields["version"].(string)
+		v.Role, _ = fields["role"].(string)
+		v.Cluster = fields["mode"] == "cluster"
 
 		all := wants(v.Cluster)
 		sent := d.Clock().Now()
 		now, err := node.Time(ctx).Result()
-		heard := d.Clock().Now()
+		replied := d.Clock().Now()
 		if v.ClockErr = err; err == nil {
-			v.Fuzz = heard.Sub(sent) / 2
+			v.Fuzz = replied.Sub(sent) / 2
 			v.Clock = now.Sub(sent.Add(v.Fuzz))
 		} else if !wire.IsReply(err) {
 			return v, err
@@ -64,7 +65,7 @@ func (s *Site) Survey(ctx context.Context, d *wire.Deployment, node redis.Univer
 		config := pipe.Do(ctx, "config", "get", "maxmemory*")
 		user := pipe.Do(ctx, "acl", "whoami")
 		script := s.Scripts["lock/permitted"]
-		may := pipe.Do(ctx, append([]any{"eval", script.Text, 0}, Args(all)...)...)
+		permitted := pipe.Do(ctx, append([]any{"eval", script.Text, 0}, Args(all)...)...)
 		var wait *redis.Cmd
 		if n, ms := d.Acks(); n > 0 {
 			wait = pipe.Do(ctx, "wait", n, ms.Milliseconds())
@@ -78,13 +79,13 @@ func (s *Site) Survey(ctx context.Context, d *wire.Deployment, node redis.Univer
 		if wait != nil {
 			v.Replicas, v.ReplicasErr = wait.Int64()
 		}
-		switch err := may.Err(); {
+		switch err := permitted.Err(); {
 		case err == redis.Nil:
 		case err != nil:
 			v.DeniedErr = err
 		default:
-			v.Tells = true
-			v.Denied, v.DeniedErr = Deny(all, may.Val())
+			v.DeniedKnown = true
+			v.Denied, v.DeniedErr = Deny(all, permitted.Val())
 		}
 		return v, nil
 	})

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Users are the users of Redis that docs/acl.md has, by heading.
+// Users are the users of Redis in docs/acl.md, by heading.
 type Users map[string]user
 
-// user is what a user may do, for locks with the prefix of the page.
+// user has the permissions of a user, for locks with the prefix of the page.
 type user struct {
-	patterns []string // ~keys and &channels
-	commands []string // without +
+	patterns []string // patterns of keys and channels, with ~ or &
+	commands []string // commands, without +
 }
 
 const pagePrefix = "app:"
 
-// ReadUsers reads the page.
+// ReadUsers parses docs/acl.md.
 func ReadUsers(page string) Users {
 	users := Users{}
 	for _, section := range strings.Split(page, "\n## ")[1:] {
@@ -45,14 +45,14 @@ func ReadUsers(page string) Users {
 // Commands are the commands of one user.
 func (u Users) Commands(heading string) []string { return u[heading].commands }
 
-// Use is a lock that somebody wants to use.
+// Use is a lock that a user wants to use.
 type Use struct {
-	Heading string // of its user
-	Lock    string // its name, with prefix
+	Heading string // heading of the user
+	Lock    string // name of the lock, with prefix
 }
 
-// forms has a command as it is sent, with K for a key and C for a channel. It has as many words as the
-// command needs: Redis does not check that before it looks for the keys.
+// forms has each command as it is sent, with K for a key and C for a channel. A form has as many words as the
+// command needs, because Redis finds the keys of a command before it checks the number of words.
 var forms = func() map[string]string {
 	all := map[string]string{}
 	for _, form := range strings.Split(`client|setname n, command, config|get x, cluster|shards, cluster|slots, decr K, decrby K 1, del K, eval 1 1 K,
@@ -69,19 +69,19 @@ zscore K m, zunionstore K 1 K`, ",") {
 	return all
 }()
 
-// Wanted is one command that a user has to be permitted.
+// Wanted is one command that the user needs permission for.
 type Wanted struct {
 	Command string   // as in ACL SETUSER
-	Pattern string   // of its key or channel; empty: it has none
-	words   []string // as it is sent
+	Pattern string   // pattern of its key or channel; empty without one
+	words   []string // the command as it is sent
 }
 
-// Wants lists what the users of some locks with a prefix want to send.
+// Wants lists the commands that the users of some locks with a prefix want to send.
 func (u Users) Wants(prefix string, uses []Use, also ...string) (all []Wanted) {
-	seen := map[string]bool{}
+	listed := map[string]bool{}
 	want := func(w Wanted) {
-		if key := strings.Join(w.words, "\x00"); !seen[key] {
-			seen[key] = true
+		if key := strings.Join(w.words, "\x00"); !listed[key] {
+			listed[key] = true
 			all = append(all, w)
 		}
 	}
@@ -90,7 +90,7 @@ func (u Users) Wants(prefix string, uses []Use, also ...string) (all []Wanted) {
 		for _, command := range slices.Concat(who.commands, also) {
 			form, known := forms[command]
 			if !known {
-				continue // a test finds it
+				continue // a test reports such a command
 			}
 			words := strings.Fields(form)
 			place := slices.IndexFunc(words, func(w string) bool { return w == "K" || w == "C" })
@@ -119,25 +119,25 @@ func (u Users) Wants(prefix string, uses []Use, also ...string) (all []Wanted) {
 	return all
 }
 
-// samples are a pattern of the page for locks with a prefix, and what a lock has that matches it.
+// samples converts a pattern of the page for locks with a prefix, and returns keys or channels of a lock that match it.
 func samples(pattern, prefix, lock string) (own string, samples []string) {
-	begin, end, _ := strings.Cut(pattern, pagePrefix)
-	if begin, braced := strings.CutSuffix(begin, "{"); braced {
+	before, after, _ := strings.Cut(pattern, pagePrefix)
+	if before, braced := strings.CutSuffix(before, "{"); braced {
 		name := lock
 		if !strings.Contains(lock, "{") {
-			begin, name = begin+"{", lock+"}"
+			before, name = before+"{", lock+"}"
 		}
-		if own = begin + escapePrefix(prefix) + "*"; len(begin) <= 2 {
+		if own = before + escapePrefix(prefix) + "*"; len(before) <= 2 {
 			name += ":rlock:check" // an additional key of the lock
 		}
-		return own, []string{begin[1:] + name}
+		return own, []string{before[1:] + name}
 	}
-	own = begin + escapePrefix(prefix) + end
+	own = before + escapePrefix(prefix) + after
 	switch {
-	case end != "*":
-		return own, []string{begin[1:] + prefix + strings.TrimSuffix(end, "*") + "check"}
-	case len(begin) > 1:
-		return own, []string{begin[1:] + lock}
+	case after != "*":
+		return own, []string{before[1:] + prefix + strings.TrimSuffix(after, "*") + "check"}
+	case len(before) > 1:
+		return own, []string{before[1:] + lock}
 	}
 	return own, []string{lock, prefix + clockName}
 }
@@ -150,7 +150,7 @@ func escapePrefix(prefix string) string {
 	return prefix
 }
 
-// Args are the arguments of lock/permitted.
+// Args returns the arguments of lock/permitted.
 func Args(all []Wanted) (args []any) {
 	for _, w := range all {
 		args = append(args, strconv.Itoa(len(w.words)))
@@ -161,22 +161,22 @@ func Args(all []Wanted) (args []any) {
 	return args
 }
 
-// Denied is what a user is not permitted: a command; or, with a pattern, all that it wants to do with keys or
-// channels.
+// Denied is what a user lacks permission for: a command, or, if Pattern is not empty, all commands on the keys or
+// channels that match it.
 type Denied struct {
 	Commands []string
 	Pattern  string
-	Missing  bool // nobody has the command on that server
+	Missing  bool // the server does not have the command
 }
 
-// Deny sums up which of the commands are refused, by their numbers from 1; see lock/permitted.
+// Deny summarizes which commands are refused. refused has their numbers, from 1; see lock/permitted.
 func Deny(all []Wanted, refused any) (denied []Denied, err error) {
 	list, ok := refused.([]any)
 	if !ok {
 		return nil, fmt.Errorf("unexpected reply %v", refused)
 	}
 	is := func(number int) bool { return slices.Contains(list, any(int64(number))) }
-	permits := map[string]bool{"": true} // patterns with which something is permitted
+	permits := map[string]bool{"": true} // patterns with which at least one command is permitted
 	for i, w := range all {
 		permits[w.Pattern] = permits[w.Pattern] || !is(i+1) && !is(-i-1)
 	}
@@ -187,7 +187,7 @@ func Deny(all []Wanted, refused any) (denied []Denied, err error) {
 		}
 		pattern := w.Pattern
 		if missing || permits[pattern] {
-			pattern = "" // the command is refused, whatever it is about
+			pattern = "" // the command is refused for all keys
 		}
 		at := slices.IndexFunc(denied, func(d Denied) bool {
 			return d.Pattern == pattern && (pattern != "" || d.Commands[0] == w.Command)

@@ -13,8 +13,8 @@ func NewWriteSide(site *Site, names *Names, preferReaders bool) *WriteSide {
 	return &WriteSide{newReadWrite(site, names, "write", preferReaders)}
 }
 
-// writes follows the id of a write hold in the name of its tombstone: its owner may have a read hold under the
-// same id, and the two may end at different times.
+// writes is the suffix of the id of a write hold in the name of its tombstone: the owner may have a read hold with
+// the same id, and the two holds may end at different times.
 const writes = ":write"
 
 func (l *WriteSide) tombstone(id string) string { return l.names.Tombstone(id + writes) }
@@ -26,17 +26,17 @@ func (l *WriteSide) Enter(e *Acquire) Request[Entered] {
 		keys = append(keys, l.writers, l.admitted)
 	}
 	place, had := l.place(e)
-	return entering(l.site, "rw/write_enter", keys, []any{e.ID, e.Lease.Milliseconds(), l.timers, place, had}, readEntered).draw(l.names)
+	return newEnterRequest(l.site, "rw/write_enter", keys, []any{e.ID, e.Lease.Milliseconds(), l.timers, place, had}, readEntered).draw(l.names)
 }
 
 // Reenter implements Protocol.
 func (l *WriteSide) Reenter(id string, lease time.Duration, n int, confirm bool) Request[Kept] {
-	return l.site.reentering("rw/write_reenter", confirm, []string{l.names.Lock}, []any{id, lease.Milliseconds(), n})
+	return l.site.newReenterTask("rw/write_reenter", confirm, []string{l.names.Lock}, []any{id, lease.Milliseconds(), n})
 }
 
 // Release implements Protocol.
 func (l *WriteSide) Release(id string, n int) Task {
-	t := l.site.releasing("rw/write_release", n, nil, []any{id, n, l.timers, l.channel, l.site.how()})
+	t := l.site.newReleaseTask("rw/write_release", n, nil, []any{id, n, l.timers, l.channel, l.site.how()})
 	if n == 0 && l.turns() {
 		t.r.Put(3, l.names.Lock, l.boxed[0], l.boxed[1])
 	} else {
@@ -46,15 +46,15 @@ func (l *WriteSide) Release(id string, n int) Task {
 }
 
 // Abandon implements Protocol.
-func (l *WriteSide) Abandon(id string, late bool) Task {
+func (l *WriteSide) Abandon(id string, lateCopies bool) Task {
 	keys := []string{l.names.Lock, l.tombstone(id)}
 	if l.turns() {
 		keys = l.leaving(append(keys, l.writers)...)
 	}
-	return l.site.leaving("rw/write_abandon", keys, []any{id, keep(late), l.timers, l.channel, l.site.how()})
+	return l.site.newEndTask("rw/write_abandon", keys, []any{id, tombstoneArg(lateCopies), l.timers, l.channel, l.site.how()})
 }
 
 // Renew implements Protocol.
 func (l *WriteSide) Renew(id string, lease time.Duration) Task {
-	return l.site.renewing("rw/write_renew", lease, []string{l.names.Lock}, []any{id, lease.Milliseconds()})
+	return l.site.newRenewTask("rw/write_renew", lease, []string{l.names.Lock}, []any{id, lease.Milliseconds()})
 }

@@ -39,7 +39,7 @@ func (l *Lock) Enter(e *protocol.Acquire) protocol.Request[protocol.Entered] {
 		e.HoldID = l.cfg.NewID()
 	}
 	t := &try{Lock: l, HoldID: e.HoldID, lease: e.Lease}
-	together := !e.Wait || e.Tries <= 1 && !e.Yields || e.Again%togetherEvery == togetherEvery-1
+	together := !e.Wait || e.Tries <= 1 && !e.Yields || e.RivalStreak%togetherEvery == togetherEvery-1
 	return request[protocol.Entered]{func(ctx context.Context) protocol.Result[protocol.Entered] {
 		return t.enter(ctx, e, together)
 	}}
@@ -105,12 +105,12 @@ func (t *try) shortOf() protocol.Result[protocol.Entered] {
 func (t *try) refused(e *protocol.Acquire, together, held bool) protocol.Result[protocol.Entered] {
 	rest, holder := t.tally.rest()
 	if rest > 0 && (held || e.Wait) { // otherwise a caller that does not wait tries again
-		e.Splits, e.Clashes, e.Rival, e.Again = 0, 0, "", 0
+		e.Splits, e.Clashes, e.Rival, e.RivalStreak = 0, 0, "", 0
 	} else {
 		if rival, _ := t.tally.most(); rival == e.Rival {
-			e.Again++
+			e.RivalStreak++
 		} else {
-			e.Rival, e.Again = rival, 1
+			e.Rival, e.RivalStreak = rival, 1
 		}
 		pause := seam.Jitter(t.cfg.Seed, t.Number, e.Splits, t.backOff(e.Splits))
 		rest = (time.Millisecond + pause).Truncate(time.Millisecond)
