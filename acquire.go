@@ -145,7 +145,7 @@ func (a *attempt) begin(ctx, caller context.Context) (*Lease, error) {
 	}
 	over := overSince(ctx, a.core.c.wire.HeldUp())
 	a.core.settle(&a.snapshot, a.giveUp())
-	if !a.opts.again && (errors.Is(err, ErrNotAcquired) || wire.Ended(err)) {
+	if !a.opts.isRetried && (errors.Is(err, ErrNotAcquired) || wire.Ended(err)) {
 		// A server that has not answered what gives up is not asked for a name for as long again.
 		a.core.nameHolder(&a.snapshot, protocol.GiveUpGrace-time.Since(over))
 	}

@@ -14,13 +14,13 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Adoption: another process goes on with a hold that its holder has detached, by a handle.
+// Adoption: another process continues a hold that its holder has detached, with a handle.
 //
-// Detach ends the leases here, and leaves an offer in Redis: the hash of a secret of 128 random bits,
-// which only the handle has. Adopt gives the hold another id, in one script that compares the secret: from
-// then on nobody else can enter, of several who adopt one has it, and whatever the holder before still
-// sends (a renewal, a late copy) finds no hold. What is printed of a lock anywhere, such as its name, the
-// id of its hold and its token, is not enough to make a handle.
+// Detach ends the leases in this client, and leaves an offer in Redis: the hash of a secret of 128 random
+// bits. Only the handle has the secret. Adopt gives the hold another id, by one script that compares the
+// secret. After that no other process can enter, only one of several concurrent Adopts succeeds, and late
+// requests of the previous holder (a renewal, a late copy) do not find the hold. Everything that is
+// printed about a lock, such as its name, the id of its hold and its token, is not enough to make a handle.
 //
 // An Adopt that is given up (its context ends, or Redis does not answer) is undone: the hold is offered
 // again, to the same handle.
@@ -43,7 +43,7 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	switch err := l.Err(); {
 	case cause != nil:
 		return "", l.error(cause)
-	case err != nil && !errors.Is(err, ErrClosed): // Shutdown leaves the hold to its holder, until that has left
+	case err != nil && !errors.Is(err, ErrClosed): // during a Shutdown the holder keeps the hold until it unlocks
 		return "", err
 	case n > 1:
 		return "", l.error(invalid("the owner has entered %d times", n))
@@ -51,7 +51,7 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	of, err := h.newHandle()
+	offer, err := h.newHandle()
 	if err != nil {
 		return "", l.error(err)
 	}
@@ -61,7 +61,7 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	rest = max(rest, h.core.c.cfg.watchdogLease+protocol.TombstoneTTL) // a renewal may be under way
 	proto := h.core.proto.(protocol.Adoptable)
 	err = l.end(ctx, &finish{task: func(id string, _ bool) protocol.Task {
-		return protocol.Detach(proto, id, of.Secret, h.token, rest)
+		return protocol.Detach(proto, id, offer.Secret, h.token, rest)
 	}})
 	switch {
 	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrUnlocked):
@@ -69,40 +69,40 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	case err == nil && !l.ends:
 		return "", l.error(invalid("the owner has entered again meanwhile; only this lease has ended"))
 	}
-	return of.String(), err
+	return offer.String(), err
 }
 
-func (h *hold) newHandle() (of handle.Handle, err error) {
-	of = handle.Handle{Kind: h.core.proto.Kind(), HoldID: h.id(), Name: h.core.name()}
-	_, err = io.ReadFull(h.core.c.env.Random, of.Secret[:])
-	return of, err
+func (h *hold) newHandle() (offer handle.Handle, err error) {
+	offer = handle.Handle{Kind: h.core.proto.Kind(), HoldID: h.id(), Name: h.core.name()}
+	_, err = io.ReadFull(h.core.c.env.Random, offer.Secret[:])
+	return offer, err
 }
 
 // detached is the hold of a handle.
 type detached struct {
 	*core
-	proto protocol.Adoptable
-	of    handle.Handle
+	proto  protocol.Adoptable
+	handle handle.Handle
 }
 
-// detached reads a handle.
+// detached parses a handle, and returns its hold.
 func (c *Client) detached(text string) (d detached, err error) {
 	if !c.made() {
 		return d, &Error{Err: errNoClient}
 	}
-	d.of, err = handle.Parse(text)
+	d.handle, err = handle.Parse(text)
 	if err != nil {
 		return d, &Error{Err: invalid("%s", err)}
 	}
-	name, ours := strings.CutPrefix(d.of.Name, c.cfg.prefix)
+	name, ours := strings.CutPrefix(d.handle.Name, c.cfg.prefix)
 	if !ours {
-		return d, &Error{Lock: d.of.Name, Err: invalid("the lock of the handle has not the prefix of this Client, %.100q", c.cfg.prefix)}
+		return d, &Error{Lock: d.handle.Name, Err: invalid("the lock of the handle has not the prefix of this Client, %.100q", c.cfg.prefix)}
 	}
 	var names *protocol.Names
-	d.core, names = newCore(c, d.of.Kind.Family, name, lockConfig{}, nil)
-	d.proto = d.of.Kind.Open(&c.site, names).(protocol.Adoptable)
+	d.core, names = newCore(c, d.handle.Kind.Family, name, lockConfig{}, nil)
+	d.proto = d.handle.Kind.Open(&c.site, names).(protocol.Adoptable)
 	d.core.proto = d.proto
-	if d.of.Kind.Side == protocol.Shared { // then the settings are not those that most locks of the client share
+	if d.handle.Kind.Side == protocol.Shared { // the core must not share the settings of the client's other locks then
 		d.side = protocol.Shared
 	}
 	return d, nil
@@ -156,7 +156,8 @@ func (c *Client) Extend(ctx context.Context, handle string, d time.Duration) err
 // not confirm it. Then call it again, until ErrNotHeld.
 func (c *Client) Unlock(ctx context.Context, handle string) error {
 	return c.withDetached(ctx, handle, 0, func(ctx context.Context, p protocol.Adoptable, id string) protocol.Result[protocol.Kept] {
-		// What ends a read hold finds also one whose time is over, and nobody here knows its deadline.
+		// An Abandon also finds a read hold whose lease has run out, and this client does not know its
+		// deadline. So a Renew checks first that the hold exists.
 		r := p.Renew(id, 0).Do(ctx, c.cfg.commandTimeout)
 		if r.Err != nil || r.Outcome != protocol.Done {
 			return r
@@ -172,8 +173,8 @@ func (c *Client) Unlock(ctx context.Context, handle string) error {
 	})
 }
 
-// withDetached does something with the hold of a handle that nobody has adopted, under the id that it has now. If it
-// is adopted between, do does not find it. It may lengthen the hold to a lease.
+// withDetached calls do with the current id of the hold of a handle, unless the hold was adopted. If the hold is adopted
+// in the meantime, the request of do does not find it. withDetached may lengthen the hold to a lease.
 func (c *Client) withDetached(ctx context.Context, handle string, lease time.Duration, do func(ctx context.Context, p protocol.Adoptable, id string) protocol.Result[protocol.Kept]) error {
 	d, err := c.detached(handle)
 	if err != nil {
@@ -190,12 +191,12 @@ func (c *Client) withDetached(ctx context.Context, handle string, lease time.Dur
 		return l.error(ErrClosed)
 	}
 	defer c.end()
-	about, began := c.events.about(ctx, l), c.env.Clock.Now()
-	found := d.find(about, lease)
+	withLock, began := c.events.about(ctx, l), c.env.Clock.Now()
+	found := d.find(withLock, lease)
 	r := protocol.Result[protocol.Kept]{Outcome: protocol.Removed, Err: found.Err}
 	if found.Err == nil && found.Outcome != "" {
-		r = do(about, d.proto, found.Outcome)
-		c.lines.Wake(l.id()) // it may be free
+		r = do(withLock, d.proto, found.Outcome)
+		c.lines.Wake(l.id()) // the lock may be free
 	}
 	switch {
 	case errors.Is(r.Err, ErrUnconfirmed):
@@ -208,12 +209,12 @@ func (c *Client) withDetached(ctx context.Context, handle string, lease time.Dur
 	return nil
 }
 
-// find looks for the hold, for a task that may lengthen it to a lease.
+// find requests the current id of the hold, for a task that may lengthen the hold to a lease.
 func (d *detached) find(ctx context.Context, lease time.Duration) (r protocol.Result[string]) {
 	if r.Err = d.proto.Ready(ctx); r.Err != nil {
 		return r
 	}
-	return protocol.FindDetached(d.proto, d.of.HoldID, d.of.Secret, lease).Do(ctx, d.c.cfg.commandTimeout)
+	return protocol.FindDetached(d.proto, d.handle.HoldID, d.handle.Secret, lease).Do(ctx, d.c.cfg.commandTimeout)
 }
 
 // adopting is one Adopt.
@@ -222,9 +223,9 @@ type adopting struct {
 	opts     acquireConfig
 	observed *observed
 
-	id    protocol.HoldID
-	tries int
-	asked bool // a request may have run, or may run yet
+	id         protocol.HoldID
+	tries      int
+	mayHaveRun bool // a request may have run, or may still run
 }
 
 func (a *adopting) run(caller context.Context) (*Lease, error) {
@@ -235,9 +236,9 @@ func (a *adopting) run(caller context.Context) (*Lease, error) {
 	if err == nil {
 		return lease, nil
 	}
-	if a.asked {
+	if a.mayHaveRun {
 		c := a.c
-		c.undoThen(a.core.id(), protocol.GiveBack(a.proto, a.id.ID, a.of.HoldID, a.opts.lease), c.now().Add(a.opts.lease+protocol.TombstoneTTL), nil)
+		c.undoThen(a.core.id(), protocol.GiveBack(a.proto, a.id.ID, a.handle.HoldID, a.opts.lease), c.now().Add(a.opts.lease+protocol.TombstoneTTL), nil)
 	}
 	a.settle(&last, true)
 	limit := a.opts.limit()
@@ -255,15 +256,15 @@ var (
 	errEntangled = errors.New("the owner of the hold holds the other side of the lock too")
 )
 
-// wait asks for the hold until Redis answers.
+// wait requests the hold until Redis replies.
 func (a *adopting) wait(ctx context.Context) (lease *Lease, last snapshot, err error) {
 	c, pause := a.c, firstAdoptionPause
-	var failing clock.Instant // since when Redis gives no answer
+	var failing clock.Instant // when Redis began not to answer; zero if it answers
 	var s *clock.Sleeper
 	for {
 		a.tries++
 		sent := c.now()
-		r := a.ask(ctx)
+		r := a.request(ctx)
 		rest := pause
 		switch {
 		case r.Err != nil:
@@ -288,7 +289,7 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, last snapshot, err e
 			if err != errShortLease || a.opts.looksOnce() {
 				return lease, last, err
 			}
-			last = failed(err) // it has the hold, and asks for a longer lease
+			last = failed(err) // the hold is adopted, and the next request lengthens its lease
 		}
 		if s == nil {
 			s = clock.NewSleeper(&c.env)
@@ -304,7 +305,7 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, last snapshot, err e
 	}
 }
 
-// notAdopted is why a hold cannot be adopted.
+// notAdopted returns why a hold cannot be adopted.
 func notAdopted(o protocol.Adoption) error {
 	switch o.Verdict {
 	case protocol.Entangled:
@@ -318,16 +319,16 @@ func notAdopted(o protocol.Adoption) error {
 	return because(ErrNotAcquired, errHoldEnded)
 }
 
-func (a *adopting) ask(ctx context.Context) (r protocol.Result[protocol.Adoption]) {
+func (a *adopting) request(ctx context.Context) (r protocol.Result[protocol.Adoption]) {
 	if r.Err = a.proto.Ready(ctx); r.Err != nil {
 		return r
 	}
-	r = protocol.Adopt(a.proto, a.id.ID, a.of.HoldID, a.of.Secret, a.opts.lease).Do(ctx, a.c.cfg.commandTimeout)
-	a.asked = a.asked || r.Unsure || r.Err != nil && wire.MayHaveRun(r.Err) || r.Err == nil && r.Outcome.Verdict == protocol.Granted
+	r = protocol.Adopt(a.proto, a.id.ID, a.handle.HoldID, a.handle.Secret, a.opts.lease).Do(ctx, a.c.cfg.commandTimeout)
+	a.mayHaveRun = a.mayHaveRun || r.Unsure || r.Err != nil && wire.MayHaveRun(r.Err) || r.Err == nil && r.Outcome.Verdict == protocol.Granted
 	return r
 }
 
-// accept makes a lease of the hold, in answer to a request that was sent at sent.
+// accept makes a lease of the hold after the reply to a request. sent is when the request was sent.
 func (a *adopting) accept(sent clock.Instant, token int64) (*Lease, error) {
 	c, l := a.c, a.core
 	c.env.Stop("granted")
@@ -337,7 +338,7 @@ func (a *adopting) accept(sent clock.Instant, token int64) (*Lease, error) {
 	case c.isClosing():
 		return nil, ErrClosed
 	}
-	// Copies of this adoption find the offer taken, once this hold has ended: nothing can bring it back.
+	// The offer is taken, so late copies of this adoption cannot bring the hold back after it has ended.
 	h := &hold{core: l, observed: a.observed, number: a.id.Number, token: token}
 	return h.begin(sent, sent, a.opts), nil
 }

@@ -91,7 +91,7 @@ type checking struct {
 	redLocks []*RedLock
 }
 
-// add notes what somebody wants to use.
+// add records a lock that the program wants to use.
 func (r *checking) add(of any) error {
 	if isNil(of) {
 		return invalid("Check: a nil %T", of)
@@ -166,7 +166,7 @@ func (r *checking) miss(code, node, problem, remedy string) {
 	r.Unseen = append(r.Unseen, Finding{code, node, problem, remedy})
 }
 
-// refused finds that a server grants no locks.
+// refused adds the finding that a server grants no locks.
 func (r *checking) refused(node string, err error) {
 	switch {
 	case wire.Ended(err):
@@ -179,7 +179,7 @@ func (r *checking) refused(node string, err error) {
 	case noCommand(err) != "":
 		r.find("missing", node, "the server has no %s, so scripts cannot be sent to it", haveCommand, noCommand(err))
 	case wire.Denied(err):
-		// The report already has what the user may not do.
+		// The report already has the missing permissions.
 	case strings.Contains(err.Error(), "WRONGPASS"), strings.Contains(err.Error(), "NOAUTH"):
 		r.find("refused", node, "%v", "set Username and Password of the go-redis client to those of a user of this server", err)
 	case strings.Contains(err.Error(), "OOM"):
@@ -189,10 +189,10 @@ func (r *checking) refused(node string, err error) {
 	}
 }
 
-// haveCommand is what to do where a command is missing: permissions do not help.
+// haveCommand is the advice for a missing command: permissions do not help.
 const haveCommand = "give it its name back (rename-command), have the provider or the proxy pass it on, or use another server"
 
-// noCommand is the command for scripts that nobody has on a server, if an error reply says so; empty: none.
+// noCommand returns the command for scripts that a server does not have, according to an error reply, or "".
 func noCommand(err error) string {
 	if command, missing := wire.Lacking(err); missing {
 		return command
@@ -200,11 +200,11 @@ func noCommand(err error) string {
 	return ""
 }
 
-// clockApart is the part of a watchdog lease by which clocks may differ: when the server's is set right, all
-// leases there end so much earlier or later.
+// clockApart is the part of a watchdog lease by which clocks may differ. When the server's clock is corrected, all
+// leases there end earlier or later by that difference.
 const clockApart = 10
 
-// node checks one server. It reports whether that says more than what was found here.
+// node checks one server. It reports whether the server added to the findings of the client.
 func (r *checking) node(ctx context.Context, name string, d *wire.Deployment, node redis.UniversalClient, uses []protocol.Use) (more bool) {
 	cfg := &r.c.cfg
 	v, err := r.c.site.Survey(ctx, d, node, cfg.commandTimeout, func(cluster bool) []protocol.Wanted {
@@ -259,7 +259,7 @@ func (r *checking) node(ctx context.Context, name string, d *wire.Deployment, no
 	return !replica
 }
 
-// userOf is the user that the client of a node connects as, as far as its options have it.
+// userOf returns the user of the connections to a node, if the options of the client name it.
 func userOf(node redis.UniversalClient) string {
 	if c, ok := node.(*redis.Client); ok {
 		if o := c.Options(); o.CredentialsProvider == nil && o.CredentialsProviderContext == nil && o.StreamingCredentialsProvider == nil {
@@ -269,10 +269,10 @@ func userOf(node redis.UniversalClient) string {
 	return "<user>"
 }
 
-// denied finds what the user may not do.
+// denied adds a finding for each permission that the user lacks.
 func (r *checking) denied(node, who string, v *protocol.Survey) {
 	switch {
-	case noCommand(v.DeniedErr) != "": // it has refused the PING too
+	case noCommand(v.DeniedErr) != "": // the server has refused the PING too
 	case v.DeniedErr != nil && redis.HasErrorPrefix(v.DeniedErr, "NOPERM"):
 		r.find("acl", node, "it may not run scripts, which takes EVAL: %v", fmt.Sprintf("ACL SETUSER %s +eval +evalsha", who), v.DeniedErr)
 	case v.DeniedErr != nil:
@@ -325,7 +325,7 @@ func grants(all []protocol.Denied) (words string) {
 	return words
 }
 
-// without says what does not work for a user who was denied that.
+// without describes what does not work for a user without the permission.
 func without(d protocol.Denied) string {
 	command := ""
 	if d.Pattern == "" {

@@ -30,14 +30,14 @@ import (
 type Client struct {
 	cfg      config
 	id       string
-	serial   int64 // among the Clients of this process
+	serial   int64 // number of the Client in this process
 	seed     uint64
 	env      seam.Env
 	timeline clock.Timeline
 
 	wire     *wire.Deployment
-	site     protocol.Site // for the protocols of its locks
-	usual    settings      // of most of its locks
+	site     protocol.Site // used by the protocols of all locks
+	usual    settings      // settings that most locks share
 	events   *events
 	watchdog *watchdog
 	cleanups *timers.CleanUps
@@ -46,8 +46,8 @@ type Client struct {
 	crowds   crowds
 	pages    protocol.Pages
 	pollers  *watch.Pollers[watchedState]
-	presence *presence.Introduction // nil: it is anonymous
-	whois    *presence.WhoIs        // nil: it is anonymous
+	presence *presence.Introduction // nil if the client is anonymous
+	whois    *presence.WhoIs        // nil if the client is anonymous
 
 	// As the home of RedLocks, and as one of their nodes.
 	ballots   quorum.Ballots
@@ -56,12 +56,12 @@ type Client struct {
 	totals   totals
 	lastHold atomic.Int64  // number of the latest hold
 	closing  chan struct{} // closed when Shutdown begins
-	once     sync.Once     // of closing
+	once     sync.Once     // closes closing
 	calls    wire.Tally    // acquires and unlocks under way
 	running  wire.Tally    // goroutines that run code of users: watches, and the delivery to Observers
 }
 
-// settings is what most locks of a client have in common: see Client.usual.
+// settings has what most locks of a client share: see Client.usual.
 type settings struct {
 	c      *Client
 	family string
@@ -87,7 +87,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	}
 	if err == nil {
 		c.cfg.watchdogLease = wholeMillis(c.cfg.watchdogLease)
-		err = c.open(rdb)
+		err = c.connect(rdb)
 	}
 	if err == nil {
 		err = c.cfg.validateFor(rdb)
@@ -137,8 +137,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// open makes the layers below the client.
-func (c *Client) open(rdb redis.UniversalClient) (err error) {
+// connect makes the layers below the client.
+func (c *Client) connect(rdb redis.UniversalClient) (err error) {
 	c.env = c.cfg.env
 	if c.env.Random == nil {
 		c.env.Random = rand.Reader
@@ -183,13 +183,13 @@ func (c *Client) newID() protocol.HoldID {
 	return protocol.HoldID{ID: c.holdID(n), Number: n}
 }
 
-// holdID is the id of the hold with a number.
+// holdID returns the id of the hold with a number.
 func (c *Client) holdID(n int64) string {
 	var room [64]byte
 	return string(strconv.AppendInt(append(append(room[:0], c.id...), ':'), n, 10))
 }
 
-// numberOf is the number in the id of a hold of this client, or 0.
+// numberOf returns the number in the id of a hold of this client, or 0.
 func (c *Client) numberOf(id string) int64 {
 	rest, ours := strings.CutPrefix(id, c.id)
 	digits, colon := strings.CutPrefix(rest, ":")
@@ -209,7 +209,7 @@ func (c *Client) isClosing() bool {
 	}
 }
 
-// begin counts a call of the user's in, unless the client is closing.
+// begin registers a call of the user, unless the client is closing. The caller must call end if it returns true.
 func (c *Client) begin() bool {
 	c.calls.Add(1)
 	if c.isClosing() {
@@ -221,7 +221,7 @@ func (c *Client) begin() bool {
 
 func (c *Client) end() { c.calls.Add(-1) }
 
-// enter is begin for a call that is about no lock. It returns why the call cannot be served.
+// enter is begin for a call that concerns no single lock. It returns why the call cannot be served.
 func (c *Client) enter(ctx context.Context) error {
 	switch {
 	case !c.made():
@@ -272,7 +272,7 @@ func (c *Client) BootstrapServer(ctx context.Context) error {
 	return nil
 }
 
-// totals are what a client counts from its beginning: see Stats.
+// totals has the counters of a client: see Stats.
 type totals struct{ renewals, failedRenewals, losses atomic.Int64 }
 
 func (t *totals) renewed(err error) {
@@ -285,34 +285,34 @@ func (t *totals) renewed(err error) {
 
 func (c *Client) now() clock.Instant { return c.timeline.Now() }
 
-// cleanUp has a task repeated in the background, between two times, until Redis has confirmed it: see
+// cleanUp repeats a task in the background until Redis has confirmed it, at most until the time until: see
 // timers.CleanUps.
-func (c *Client) cleanUp(of any, t protocol.Task, from, until clock.Instant, then func()) (over <-chan struct{}) {
-	over = c.cleanups.Add(of, t, from, until, then)
+func (c *Client) cleanUp(lockID any, t protocol.Task, from, until clock.Instant, then func()) (done <-chan struct{}) {
+	done = c.cleanups.Add(lockID, t, from, until, then)
 	c.presence.Use()
-	return over
+	return done
 }
 
-// forget ends an operation that has failed. If it may have had an effect, or may have one
-// yet, undo is sent. It reports whether that was answered.
-func (c *Client) forget(of protocol.LockID, p *protocol.Page, effect bool, undo func() protocol.Task) (answered bool) {
+// forget ends an operation that has failed. If the operation may have had an effect, or may still have
+// one, forget sends undo. It reports whether the undo was answered.
+func (c *Client) forget(lockID protocol.LockID, p *protocol.Page, effect bool, undo func() protocol.Task) (answered bool) {
 	give := func() { c.pages.Give(p) }
 	if !effect {
 		give()
 		return false
 	}
-	return c.undoThen(of, undo(), c.now().Add(protocol.RecordTTL), give)
+	return c.undoThen(lockID, undo(), c.now().Add(protocol.RecordTTL), give)
 }
 
-// undoThen is attempt.undo, for whatever has the id. It calls then, if that is not nil, when
-// the task is not repeated any more.
-func (c *Client) undoThen(of protocol.LockID, t protocol.Task, until clock.Instant, then func()) (answered bool) {
-	over := c.cleanUp(of, t, c.now(), until, then)
+// undoThen sends the task t in the background until Redis has confirmed it, and waits up to GiveUpGrace for the
+// confirmation, which it reports. It calls then, unless nil, when the task is not repeated any more.
+func (c *Client) undoThen(lockID protocol.LockID, t protocol.Task, until clock.Instant, then func()) (answered bool) {
+	done := c.cleanUp(lockID, t, c.now(), until, then)
 	grace := time.NewTimer(protocol.GiveUpGrace - c.wire.HeldUp())
 	defer grace.Stop()
 	select {
-	case <-over:
-		c.lines.Wake(of)
+	case <-done:
+		c.lines.Wake(lockID)
 		return true
 	case <-grace.C:
 		return false

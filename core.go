@@ -9,7 +9,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// core is what every lock type is made of: a name, and a protocol, which is all that
+// core is the part that all lock types share: a name and a protocol. Only the protocol
 // distinguishes the types.
 type core struct {
 	proto protocol.Protocol
@@ -25,8 +25,8 @@ type Inspection struct{ *core }
 // Name is the name of the lock, with the prefix of its client.
 func (l Inspection) Name() string { return l.name() }
 
-// newCore makes the core of a lock type of the given family. The caller adds the
-// protocol, for the names that are returned, unless argErr is set.
+// newCore makes the core of a lock type of the given family. Unless argErr is set, the caller
+// adds a protocol that uses the returned names.
 func newCore(c *Client, family, name string, opts lockConfig, optErr error) (*core, *protocol.Names) {
 	made := c.made()
 	if !made {
@@ -34,8 +34,8 @@ func newCore(c *Client, family, name string, opts lockConfig, optErr error) (*co
 	}
 	l := &core{}
 	var argErr error
-	over := opts.handOverBounds()
-	l.names.Lock = c.cfg.prefix + name // also if it is invalid
+	bounds := opts.handOverBounds()
+	l.names.Lock = c.cfg.prefix + name // even if the name is invalid
 	switch {
 	case !made:
 		argErr = errNoClient
@@ -45,8 +45,8 @@ func newCore(c *Client, family, name string, opts lockConfig, optErr error) (*co
 		argErr = invalid("the lock has no name")
 	case opts.maxHold < 0 || opts.maxHold > 0 && opts.maxHold < MinLease:
 		argErr = invalid("WithMaxHold(%v): must be at least %v", opts.maxHold, MinLease)
-	case over.passes < 0 || over.passes > MaxHandOverPasses || over.within < 0:
-		argErr = invalid("WithHandOver(%d, %v): must be from 0 to %d passes, and no negative time", over.passes, over.within, MaxHandOverPasses)
+	case bounds.passes < 0 || bounds.passes > MaxHandOverPasses || bounds.within < 0:
+		argErr = invalid("WithHandOver(%d, %v): must be from 0 to %d passes, and no negative time", bounds.passes, bounds.within, MaxHandOverPasses)
 	default:
 		if err := l.names.Derive(l.names.Lock); err != nil {
 			argErr = invalid("%v", err)
@@ -58,7 +58,7 @@ func newCore(c *Client, family, name string, opts lockConfig, optErr error) (*co
 	return l, &l.names
 }
 
-// name is the name of the lock, with the prefix of the client; "" if no constructor made the lock.
+// name returns the name of the lock, with the prefix of the client; "" if no constructor made the lock.
 func (l *core) name() string {
 	if l == nil {
 		return ""
@@ -68,15 +68,15 @@ func (l *core) name() string {
 
 func (l *core) id() protocol.LockID { return protocol.LockID{Family: l.family, Name: l.names.Lock} }
 
-// typeName is the name of the type, for observers.
+// typeName returns the name of the type, for observers.
 func (l *core) typeName() string {
-	if l.proto == nil { // nobody holds it
+	if l.proto == nil { // a type without holds
 		return protocol.CounterType(l.family)
 	}
 	return l.proto.Kind().Type
 }
 
-// sideName is the side of a read-write lock, for observers.
+// sideName returns the side of a read-write lock, for observers.
 func (l *core) sideName() string {
 	switch {
 	case l.proto == nil || !l.proto.Kind().Sides:
@@ -90,8 +90,8 @@ func (l *core) sideName() string {
 // noClient is the client of locks that were made without one. It is not used.
 var noClient = &Client{cfg: defaults()}
 
-// check returns why the arguments of a method, or of the constructor, are invalid; others are why further arguments
-// are. It comes first in each method of a lock.
+// check returns why the arguments of a method or of the constructor are invalid, or nil. others are errors of further
+// arguments. Each method of a lock calls it first.
 func (l *core) check(ctx context.Context, others ...error) error {
 	switch {
 	case l == nil:
@@ -109,7 +109,7 @@ func (l *core) check(ctx context.Context, others ...error) error {
 	return nil
 }
 
-// begin is check, and counts the call in until Client.end.
+// begin is check, and registers the call with the client. The caller must call Client.end.
 func (l *core) begin(ctx context.Context, others ...error) error {
 	err := l.check(ctx, others...)
 	if err == nil && !l.c.begin() {
@@ -118,17 +118,17 @@ func (l *core) begin(ctx context.Context, others ...error) error {
 	return err
 }
 
-// hasCore are the types of this package, and types of callers that embed one.
+// hasCore is implemented by the types of this package, and by types of callers that embed one.
 type hasCore interface{ cored() *core }
 
 func (l *core) cored() *core { return l }
 
-// named is what a type embeds that has none of the methods of Inspection.
+// named embeds a core, but not the methods of Inspection. Types without holds embed it.
 type named struct{ one *core }
 
 func (n named) cored() *core { return n.one }
 
-// coreOf is the core of such a type; nil: there is none.
+// coreOf returns the core of a type, or nil.
 func coreOf[T any, P interface {
 	*T
 	hasCore
@@ -141,12 +141,12 @@ func coreOf[T any, P interface {
 
 func (l *core) error(err error) error { return &Error{Lock: l.name(), Err: err} }
 
-// validity is how long after sending its request a holder may rely on a lease.
+// validity returns how long a holder may rely on a lease after the time at which the request was sent.
 func (l *core) validity(lease time.Duration) time.Duration {
 	return l.c.cfg.validity(lease) - protocol.Margin(l.proto)
 }
 
-// retryAfter is when a renewal without an answer is repeated.
+// retryAfter returns after how long a renewal without an answer is repeated.
 func (l *core) retryAfter() time.Duration {
 	return min(l.c.cfg.commandTimeout, l.c.cfg.watchdogLease/10)
 }
@@ -157,7 +157,7 @@ func (l *core) with(proto protocol.Protocol) *core {
 	return other
 }
 
-// line is where a waiter that would get a hold with this id waits in this client.
+// line returns the key of the line of this client in which an acquire with this hold id waits.
 func (l *core) line(id string) wait.Key {
 	key := wait.Key{Lock: l.id(), Side: l.side}
 	if protocol.EachWaits(l.proto) {
@@ -168,7 +168,7 @@ func (l *core) line(id string) wait.Key {
 
 // options reads the options of an acquire into a, if the lock can have them.
 func options[O callOption](l *core, a *acquireConfig, opts []O) error {
-	if err := given(a, opts); err != nil {
+	if err := readOptions(a, opts); err != nil {
 		return err
 	}
 	c := &l.c.cfg
@@ -192,7 +192,7 @@ func options[O callOption](l *core, a *acquireConfig, opts []O) error {
 	return nil
 }
 
-// longestLease bounds the leases of the lock; 0: nothing but MaxLease does.
+// longestLease bounds the leases of the lock; 0 if only MaxLease does.
 func (l *core) longestLease() time.Duration {
 	if own := protocol.LongestLease(l.proto); own > 0 {
 		return own
@@ -200,8 +200,8 @@ func (l *core) longestLease() time.Duration {
 	return l.c.cfg.longest
 }
 
-// waiters is how many wait for the lock in this client; of a read-write lock on both
-// of its sides.
+// waiters returns how many waiters of this client the lock has; of a read-write lock, on both
+// sides.
 func (l *core) waiters() (n int) {
 	for _, on := range []protocol.Side{protocol.Exclusive, protocol.Shared} {
 		n += l.c.lines.Waiting(wait.Key{Lock: l.id(), Side: on})
@@ -209,8 +209,8 @@ func (l *core) waiters() (n int) {
 	return n
 }
 
-// confirmed returns why a result does not count: it has no outcome, or too few replicas
-// have confirmed it, which is what so.
+// confirmed returns why a result does not count, or nil: it has no outcome, or too few replicas
+// have confirmed it. In the second case the error is what.
 func confirmed[T any](r *protocol.Result[T], so error) error {
 	if r.Err == nil && r.TooFew != nil {
 		return because(so, r.TooFew)
@@ -237,7 +237,7 @@ func ask[T any](ctx context.Context, l *core, request func() protocol.Request[T]
 	return r, nil
 }
 
-// ready is called before what may publish.
+// ready is called before a request that may publish.
 func (l *core) ready(ctx context.Context) error {
 	began := l.c.env.Clock.Now()
 	if err := l.proto.Ready(ctx); err != nil {
@@ -257,8 +257,8 @@ func (l *core) servers() []*wire.Deployment {
 // ofQuorum reports whether the lock has several servers, some of which may answer while others do not.
 func (l *core) ofQuorum() bool { return protocol.Is[protocol.Quorum](l.proto) }
 
-// grace is how long the servers of the lock may be silent without being unreachable: protocol.GiveUpGrace, or as long
-// as a server that is far away takes.
+// grace returns how long the servers of the lock may be silent before they count as unreachable: protocol.GiveUpGrace,
+// or as long as a distant server takes.
 func (l *core) grace() time.Duration {
 	grace := protocol.GiveUpGrace
 	for _, server := range l.servers() {
@@ -267,11 +267,11 @@ func (l *core) grace() time.Duration {
 	return grace
 }
 
-// settle is snapshot.settle now.
+// settle calls snapshot.settle with the current time.
 func (l *core) settle(s *snapshot, answered bool) { s.settle(l.c.env.Clock.Now(), answered, l.grace()) }
 
-// cutShort is the error of a request that has failed and is not repeated. If the end of ctx has cut it off, the error
-// also says whether Redis was silent since it began.
+// cutShort returns the error of a request that has failed and is not repeated. If the end of ctx has cut the request
+// off, the error also says whether Redis was silent since the request began.
 func (l *core) cutShort(ctx context.Context, err error, began time.Time) error {
 	if ctx.Err() == nil || !wire.Ended(err) {
 		return err

@@ -43,8 +43,8 @@ func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
 	if err == nil && (cfg.retention < MinRetention || cfg.retention > MaxKeep) {
 		err = invalid("WithRetention(%v): must be between %v and %v", cfg.retention, MinRetention, MaxKeep)
 	}
-	if err == nil && (cfg.apart < 0 || cfg.apart > cfg.retention || cfg.apart%time.Millisecond != 0) {
-		err = invalid("WithLeastInterval(%v): must be whole milliseconds, up to the retention of %v", cfg.apart, cfg.retention)
+	if err == nil && (cfg.leastInterval < 0 || cfg.leastInterval > cfg.retention || cfg.leastInterval%time.Millisecond != 0) {
+		err = invalid("WithLeastInterval(%v): must be whole milliseconds, up to the retention of %v", cfg.leastInterval, cfg.retention)
 	}
 	cfg.nonReentrant = true
 	l, names := newCore(c, protocol.CronFamily, name, cfg.lockConfig, err)
@@ -52,7 +52,7 @@ func (c *Client) NewCronJob(name string, opts ...CronJobOption) *CronJob {
 	if p := l.c.presence; p != nil {
 		process = p.Self.Text("")
 	}
-	l.proto = protocol.NewCron(&l.c.site, names, cfg.retention, cfg.apart, cfg.takeover, process).At(0)
+	l.proto = protocol.NewCron(&l.c.site, names, cfg.retention, cfg.leastInterval, cfg.takeover, process).At(0)
 	return &CronJob{named{l}}
 }
 
@@ -75,7 +75,7 @@ func WithRetention(d time.Duration) CronJobOption {
 // claimed: two processes whose ticks differ by mistake do not both run the job. The default is 0: none is
 // refused. d is in whole milliseconds, and at most the retention.
 func WithLeastInterval(d time.Duration) CronJobOption {
-	return cronOption(func(c *cronConfig) { c.apart = d })
+	return cronOption(func(c *cronConfig) { c.leastInterval = d })
 }
 
 // Name is the name of the job, with the prefix of its client.
@@ -92,7 +92,7 @@ func (j *CronJob) tick(ctx context.Context, scheduled time.Time) (int64, error) 
 		return 0, l.error(invalid("%v is no scheduled time", scheduled))
 	}
 	if scheduled.Nanosecond()%int(time.Millisecond) != 0 {
-		// The time of this call, in all likelihood: every process would run a tick of its own.
+		// Probably the time of this call: every process would run a different tick.
 		return 0, l.error(invalid("%v has a part of a millisecond, so no schedule has it: pass the time that the schedule says, such as rlock.ScheduledTime(time.Now(), schedule.Next) returns", scheduled))
 	}
 	return tick, nil
@@ -131,9 +131,9 @@ func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx conte
 		case other.State != protocol.Claimed:
 			return l.cronRun(&other), nil
 		}
-		// The owner of the claim may not know that it has it: if the answer was lost and its context ends, it
-		// takes the claim back. If this call said now that the owner runs the tick, nobody might run it. When
-		// the lease of the claim is over, the question is settled.
+		// The owner of the claim may not know of its claim: if the reply was lost and its context ends, it
+		// takes the claim back. If this call returned now that the owner runs the tick, no process might run
+		// it. When the lease of the claim has ended, the state is final.
 		if s == nil {
 			s = clock.NewSleeper(&l.c.env)
 			defer s.Stop()
@@ -146,21 +146,22 @@ func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx conte
 }
 
 // The pauses of a call that finds a claim whose function may not have begun. If the function runs for longer than
-// beginsWithin, Redis says before the end of the first pause that it has begun.
+// beginsWithin, Redis has a record before the end of the first pause that the function has begun.
 const (
 	beginsWithin      = 10 * time.Millisecond
 	firstClaimPause   = 20 * time.Millisecond
 	longestClaimPause = 500 * time.Millisecond
 )
 
-// claimedBy is the error of a call that ends while another has the claim and may not have begun.
+// claimedBy returns the error of a call that ends while another call has the claim, and may not have begun.
 func (l *core) claimedBy(r *protocol.Run, why error) *Error {
 	return &Error{Lock: l.name(), HolderID: r.HoldID, Process: l.processOf(r), Err: because(because(ErrNotAcquired, errClaimed), why)}
 }
 
 var errClaimed = errors.New("another call has claimed the tick, and does not say that it runs")
 
-// claim claims a tick, and returns its lease; or the run of another, or why there is neither.
+// claim claims a tick, and returns its lease. It returns other, the run of another call, if the tick is already
+// claimed.
 func (j *CronJob) claim(ctx context.Context, tick int64) (l *core, lease *Lease, other protocol.Run, err error) {
 	proto := j.job().At(tick)
 	l = j.one.with(proto)
@@ -185,19 +186,19 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 	claimed.Tick = tick
 	run = l.cronRun(&claimed)
 	proto.Begin()
-	// From here on nobody else gets the tick. Before, a claim whose lease is lost is taken back.
+	// After Begin no other call gets the tick. Before, a claim whose lease is lost is taken back.
 	if err := lease.Err(); err != nil {
 		proto.NotBegun()
 		return CronRun{}, joined(err, onlyUnconfirmed(lease.Unlock(ctx)))
 	}
 	run.Here = true
 	proto.Runs()
-	// A renewal says that the function has begun, if it takes longer: so soon that others find it begun, and
-	// so late that a short function costs no further request.
-	says := time.AfterFunc(beginsWithin-seam.Jitter(l.c.seed, claimed.Token, 0, time.Millisecond), lease.hold.renewNow)
-	defer says.Stop()
+	// A renewal records that the function has begun, if the function runs for longer than beginsWithin. That is
+	// soon enough for other calls to find the record, and late enough to save the request of a short function.
+	report := time.AfterFunc(beginsWithin-seam.Jitter(l.c.seed, claimed.Token, 0, time.Millisecond), lease.hold.renewNow)
+	defer report.Stop()
 	finish := func(state protocol.RunState, text string) error {
-		// A copy that does not find the run proves nothing: Redis drops some of very many runs.
+		// A copy that does not find the run proves nothing: Redis drops the oldest of very many runs.
 		return lease.end(ctx, &finish{task: func(id string, lateCopies bool) protocol.Task {
 			return proto.Finish(id, state, failureText(text), lateCopies)
 		}})
@@ -208,7 +209,7 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 	state, text := protocol.Succeeded, ""
 	if err != nil {
 		state, text = protocol.Errored, err.Error()
-		if ctx.Err() != nil || lease.Err() != nil { // it may have failed because of that
+		if ctx.Err() != nil || lease.Err() != nil { // the function may have failed because of that
 			state = protocol.Broken
 		}
 	}
@@ -217,7 +218,7 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 	return run, err
 }
 
-// processOf is the process that has written a run.
+// processOf returns the process that has written a run.
 func (l *core) processOf(r *protocol.Run) Process {
 	if l.c.presence != nil && l.c.numberOf(r.HoldID) != 0 {
 		return Process(l.c.presence.Self)

@@ -49,10 +49,10 @@ func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOp
 	return lease, err
 }
 
-// tell reports a leadership, and its end, to the Observer.
+// tell reports the beginning and the end of a leadership to the Observer.
 func (e *Election) tell(lease *Lease) {
 	events := coreOf(e).c.events
-	if !tells[LeadershipObserver](events) {
+	if !observes[LeadershipObserver](events) {
 		return
 	}
 	h := lease.hold
@@ -98,7 +98,7 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 	if err := l.proto.Ready(ctx); err != nil {
 		return h.error(l.cutShort(ctx, err, began))
 	}
-	// The hold is of this client, and so are all numbers that are ever compared.
+	// The hold belongs to this client, so Redis compares only numbers of this client.
 	number := l.c.lastHold.Add(1)
 	r := l.proto.(*protocol.Election).Proclaim(h.id(), value, number).Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
 	switch {
@@ -154,16 +154,16 @@ func (e *Election) Observe(ctx context.Context) (<-chan Leader, error) {
 // leadersTo sends leaders to the channel of an Observe.
 type leadersTo struct {
 	watch.Latest[Leader]
-	last Leader
-	some bool
+	latest    Leader
+	hasLatest bool
 }
 
 func (to *leadersTo) Update(s *watchedState) {
 	leader := leaderOf(s)
 	known := leader
-	known.Process = to.last.Process // that alone is no news
-	if !to.some || known != to.last {
-		to.last, to.some = leader, true
+	known.Process = to.latest.Process // a change of only the Process is not sent
+	if !to.hasLatest || known != to.latest {
+		to.latest, to.hasLatest = leader, true
 		to.Send(leader)
 	}
 }
@@ -185,7 +185,7 @@ func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Co
 		switch {
 		case err == nil:
 			ran = true
-			if again, err := lead(ctx, lease, fn); !again {
+			if lost, err := lead(ctx, lease, fn); !lost {
 				return err
 			}
 		case ctx.Err() != nil || !worthRepeating(err) && !errors.Is(err, ErrNotAcquired):
@@ -202,7 +202,7 @@ func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Co
 }
 
 // lead calls fn and resigns. It reports whether the leadership was lost before.
-func lead(ctx context.Context, lease *Lease, fn func(ctx context.Context) error) (again bool, err error) {
+func lead(ctx context.Context, lease *Lease, fn func(ctx context.Context) error) (lost bool, err error) {
 	cut, err, unlock := lease.under(ctx, fn)
 	if errors.Is(unlock, ErrLeaseLost) {
 		return true, nil

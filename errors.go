@@ -39,7 +39,7 @@ var (
 	// matches too. The error of a function that ran matches neither it nor ErrUnconfirmed.
 	ErrNotRun = errors.New("the function has not run")
 	// ErrClosed: the Client shuts down, or has. A holder should leave, and holds the lock until it calls Unlock.
-	ErrClosed = errors.New("the rlock.Client is closed") // of a closed go-redis client it is redis.ErrClosed
+	ErrClosed = errors.New("the rlock.Client is closed") // a closed go-redis client returns redis.ErrClosed
 	// ErrInvalidArgument: refused before anything was sent, or by Redis above MaxPermits. Nothing was changed.
 	ErrInvalidArgument = quorum.ErrInvalidArgument
 
@@ -83,7 +83,7 @@ func (e *Error) Error() string { return "rlock: " + e.text() }
 
 func (e *Error) text() string {
 	var b strings.Builder
-	if e.Lock != "" { // else it is about none, or about a handle that cannot be read
+	if e.Lock != "" { // empty if the error is about no lock, or about a handle that cannot be parsed
 		fmt.Fprintf(&b, "%.200q", e.Lock)
 		if e.HoldID != "" {
 			fmt.Fprintf(&b, " (hold %s)", e.HoldID)
@@ -97,8 +97,8 @@ func (e *Error) text() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// onlyClosed reports whether a lease that ended with err is still held: its client shuts
-// down, and it was neither unlocked nor lost.
+// onlyClosed reports whether the hold of a lease that ended with err still exists: its client shuts
+// down, and the lease was neither unlocked nor lost.
 func onlyClosed(err error) bool {
 	return errors.Is(err, ErrClosed) && !errors.Is(err, ErrLeaseLost)
 }
@@ -114,13 +114,13 @@ func invalid(format string, args ...any) error {
 // of the lease. Such calls nest: a caller of the outer one must not mistake the error of an inner lock for the error of
 // its own.
 
-// notRun is the error of a call whose function was not called.
+// notRun wraps the error of a call whose function was not called.
 type notRun struct{ error }
 
 func (e notRun) Unwrap() error        { return e.error }
 func (e notRun) Is(target error) bool { return target == ErrNotRun }
 
-// unlike is an error that matches all that err does, except not.
+// unlike is an error that matches what err matches, except not.
 type unlike struct {
 	err error
 	not [2]error
@@ -132,7 +132,7 @@ func (e unlike) Is(target error) bool {
 }
 func (e unlike) As(target any) bool { return errors.As(e.err, target) }
 
-// asFailed is the error of a function that ran. It may come from a call inside the function: ErrNotRun and
+// asFailed returns the error of a function that ran. It may come from a call inside the function: ErrNotRun and
 // ErrUnconfirmed would be about that call, so the error does not match them.
 func asFailed(err error) error {
 	if errors.Is(err, ErrNotRun) || errors.Is(err, ErrUnconfirmed) {
@@ -141,17 +141,17 @@ func asFailed(err error) error {
 	return err
 }
 
-// cutOff says why the context of such a function had ended when the function returned, before Unlock ended it.
+// cutOff records why the context of such a function had ended when the function returned, before Unlock ended it.
 type cutOff struct {
-	lease  error // the end of the lease, which came first; nil: it did not
-	caller bool  // the end of the caller's context, which came first
+	lease  error // why the lease ended, if that came first; nil otherwise
+	caller bool  // the caller's context ended first
 }
 
 // cutOffOf returns why inside has ended, the context of a function under a lease: its cause is the first one,
 // the end of the lease or of the caller's context.
 func cutOffOf(caller, inside context.Context) cutOff {
 	why, _ := context.Cause(inside).(*Error)
-	theirs, _ := context.Cause(caller).(*Error) // of a lease further out, for example
+	theirs, _ := context.Cause(caller).(*Error) // for example, the error of an outer lease
 	if why != nil && why != theirs {
 		return cutOff{lease: why}
 	}
@@ -179,7 +179,7 @@ func (c cutOff) result(err, unlock error) error {
 	return asFailed(joined(end, err, unlock))
 }
 
-// withoutCancel is err without what only repeats that the lease has ended: nil, or an error that does not match
+// withoutCancel returns err without the parts that only repeat that the lease has ended: nil, or an error that does not match
 // context.Canceled.
 func withoutCancel(err, end error) error {
 	failed, _ := err.(*Error) // from context.Cause or Lease.Err
@@ -193,7 +193,7 @@ func withoutCancel(err, end error) error {
 	return err
 }
 
-// onlyUnconfirmed is the error of an Unlock if it says more than that the lease had ended; nil: it does not.
+// onlyUnconfirmed returns the error of an Unlock, or nil if the error says only that the lease had ended.
 func onlyUnconfirmed(err error) error {
 	if errors.Is(err, ErrUnconfirmed) {
 		return err

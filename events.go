@@ -15,8 +15,8 @@ import (
 // through the queue.
 type events struct {
 	*notify.Queue
-	observer Observer  // nil: there is none
-	muted    sync.Once // of reporting that nothing can be published
+	observer Observer  // nil without an Observer
+	muted    sync.Once // limits Unpublished to one report
 }
 
 var _ wire.Events = (*events)(nil)
@@ -32,7 +32,7 @@ func newEvents(o Observer, logger *slog.Logger, underWay *wire.Tally) *events {
 
 // Retried implements wire.Events.
 func (e *events) Retried(ctx context.Context, request string, err error) {
-	if tells[RetryObserver](e) {
+	if observes[RetryObserver](e) {
 		e.retry(ctx, retried(ctx, request, err))
 	}
 }
@@ -51,14 +51,14 @@ func (e *events) Unpublished(why error) {
 // neverCalled returns a method of an Observer that has the name of one of an optional interface, such as
 // RenewalObserver, but other parameters; or "".
 func neverCalled(o Observer) (method string) {
-	of := reflect.TypeOf(o)
+	typ := reflect.TypeOf(o)
 	for _, optional := range []reflect.Type{
 		reflect.TypeFor[ContentionObserver](), reflect.TypeFor[RenewalObserver](), reflect.TypeFor[LeadershipObserver](),
 		reflect.TypeFor[RetryObserver](), reflect.TypeFor[SubscriptionObserver](), reflect.TypeFor[PublishObserver](),
 		reflect.TypeFor[DropObserver](),
 	} {
-		if m := optional.Method(0); !of.Implements(optional) {
-			if _, has := of.MethodByName(m.Name); has {
+		if m := optional.Method(0); !typ.Implements(optional) {
+			if _, has := typ.MethodByName(m.Name); has {
 				return m.Name
 			}
 		}
@@ -66,8 +66,8 @@ func neverCalled(o Observer) (method string) {
 	return ""
 }
 
-// tell calls a method of the Observer, if it has that method, and catches a panic: the caller gets its lease whatever
-// the Observer does.
+// tell calls a method of the Observer, if it has that method, and catches a panic: the caller gets its lease even if
+// the Observer panics.
 func tell[O any](e *events, method string, call func(o O)) {
 	if o, has := e.observer.(O); has {
 		defer e.Caught(method, nil)
@@ -75,13 +75,13 @@ func tell[O any](e *events, method string, call func(o O)) {
 	}
 }
 
-// tells reports whether there is an Observer with the method of O.
-func tells[O any](e *events) bool {
+// observes reports whether there is an Observer that implements O.
+func observes[O any](e *events) bool {
 	_, has := e.observer.(O)
 	return has
 }
 
-// acquireStart returns the context of the acquire from now on.
+// acquireStart reports the start of an acquire, and returns the context that the Observer gives to it.
 func (e *events) acquireStart(ctx context.Context, ev StartEvent) context.Context {
 	var out context.Context
 	tell(e, "Observer.AcquireStart", func(o Observer) { out = o.AcquireStart(ctx, ev) })
@@ -127,11 +127,11 @@ func (e *events) droppedSome(n int) {
 	tell(e, "Observer.Dropped", func(o DropObserver) { o.Dropped(n) })
 }
 
-// subjectKey marks what the requests of a context are about: something that has an Event, or how
-// many locks. See events.about.
+// subjectKey is the key of the subject of a context's requests: a value with an Event, or a number of
+// locks. See events.about.
 type subjectKey struct{}
 
-// retried is the retry of a request of a context.
+// retried returns the event for a retry of a request with a context.
 func retried(ctx context.Context, request string, err error) RetryEvent {
 	e := RetryEvent{Operation: request, Err: err}
 	switch of := ctx.Value(subjectKey{}).(type) {
@@ -145,7 +145,7 @@ func retried(ctx context.Context, request string, err error) RetryEvent {
 
 // cleanUpFailed reports to the Observer that a clean-up has failed, and is repeated.
 func (e *events) cleanUpFailed(of any, operation string, err error) {
-	if !tells[RetryObserver](e) {
+	if !observes[RetryObserver](e) {
 		return
 	}
 	retry := RetryEvent{Operation: operation, Locks: 1, Err: err}

@@ -385,7 +385,7 @@ func (h *hold) endLocked(s state, cause error) {
 	}
 	h.core.c.watchdog.forget(h)
 	if e := h.rareState().revocation; e != nil {
-		e.overLocked()
+		e.endLocked()
 	}
 	if s == over {
 		h.core.c.lines.Wake(h.core.id())

@@ -17,7 +17,7 @@ func (l Inspection) IsLocked(ctx context.Context) (bool, error) {
 	return held, err
 }
 
-// ofHold asks whether the lock is held, and how often a hold has been entered.
+// ofHold requests whether the lock is held, and how often a hold has been entered.
 func (l *core) ofHold(ctx context.Context, id string) (held bool, entries int, err error) {
 	p, err := ask(ctx, l, func() protocol.Request[protocol.Probed] { return l.proto.Probe(id) })
 	return p.Outcome.Held, p.Outcome.Entries, err
@@ -29,7 +29,7 @@ func (l Inspection) State(ctx context.Context) (State, error) {
 	return s.State, err
 }
 
-// inspect asks Redis for the state of the lock.
+// inspect requests the state of the lock.
 func (l *core) inspect(ctx context.Context) (watchedState, error) {
 	r, err := ask(ctx, l, func() protocol.Request[protocol.State] { return l.proto.Inspect() })
 	if err != nil {
@@ -40,7 +40,7 @@ func (l *core) inspect(ctx context.Context) (watchedState, error) {
 	return s, nil
 }
 
-// stateOf is the state in Redis, completed by what this client knows.
+// stateOf completes a state in Redis with the token and the waiters of this client.
 func (l *core) stateOf(p *protocol.State) State {
 	s := State{Mode: ModeFree, TTL: p.TTL, Token: p.Token, Waiters: p.Waiters}
 	if p.Waiters < 0 {
@@ -68,7 +68,7 @@ func (l *core) stateOf(p *protocol.State) State {
 		s.Mode, s.Token = ModeShared, 0
 	default:
 		s.Token, s.TTL = 0, 0
-		s.Waiters -= p.Listeners // nobody waits for a free lock
+		s.Waiters -= p.Listeners // a free lock has no waiters
 	}
 	return s
 }
@@ -113,20 +113,20 @@ func (l *core) force(ctx context.Context, holdID string) (bool, error) {
 		return false, err
 	}
 	if !r.Outcome && r.Unsure {
-		// Another copy of the request may have done it.
+		// Another copy of the request may have ended the hold.
 		return false, l.error(fmt.Errorf("%w in time, and the repeated request found nothing: the outcome is unknown", ErrUnreachable))
 	}
 	l.c.lines.Wake(l.id())
 	return r.Outcome, nil
 }
 
-// nameHolders adds the processes of holders, as far as they can be had within a time; 0: as far as they are known.
+// nameHolders adds the processes of holders that are cached, or are received within a time.
 func (l *core) nameHolders(holders []Holder, within time.Duration) {
 	if l.c.whois == nil || len(holders) == 0 {
 		return
 	}
 	var servers []*wire.Deployment
-	if within > 0 && l.c.begin() { // the questions end before the client does
+	if within > 0 && l.c.begin() { // Shutdown waits for the requests
 		defer l.c.end()
 		servers = l.servers()
 	}

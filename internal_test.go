@@ -118,8 +118,8 @@ func TestObserverNeedsNoOptionalMethod(t *testing.T) {
 	t.Parallel()
 	c := unserved(t, WithObserver(ignoring{}))
 	e, ctx := c.events, t.Context()
-	if !tells[Observer](e) || tells[ContentionObserver](e) || tells[RenewalObserver](e) || tells[LeadershipObserver](e) ||
-		tells[RetryObserver](e) || tells[SubscriptionObserver](e) || tells[PublishObserver](e) || tells[DropObserver](e) {
+	if !observes[Observer](e) || observes[ContentionObserver](e) || observes[RenewalObserver](e) || observes[LeadershipObserver](e) ||
+		observes[RetryObserver](e) || observes[SubscriptionObserver](e) || observes[PublishObserver](e) || observes[DropObserver](e) {
 		t.Error("what it implements is not known")
 	}
 	e.contended(ctx, ContentionEvent{})
@@ -131,7 +131,7 @@ func TestObserverNeedsNoOptionalMethod(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if none := unserved(t).events; tells[Observer](none) || none.Listens {
+	if none := unserved(t).events; observes[Observer](none) || none.Listens {
 		t.Errorf("%+v", none.observer)
 	}
 	if _, err := New(nil, WithObserver(nil)); !errors.Is(err, ErrInvalidArgument) {

@@ -15,33 +15,33 @@ import (
 // may use it. A nil or zero Lease has ended. At its deadline it is lost, whether Redis can be reached or
 // not. It cannot stop code: watch Done, and let the resource check the Token.
 type Lease struct {
-	hold  *hold      // nil: it is of a MultiLock, or of nothing
-	multi *multiHold // nil: it is of one lock, or of nothing
+	hold  *hold      // nil for the lease of a MultiLock, and for a zero Lease
+	multi *multiHold // nil for the lease of one lock, and for a zero Lease
 	since clock.Instant
 
-	// For an Observer. The first Unlock alone uses the last two.
-	entry      int32 // how many leases the hold had with this one
-	ends       bool  // its Unlock ends the hold
-	handedOver bool  // its Unlock hands the hold over
+	// For an Observer. Only the first Unlock uses ends and handedOver.
+	entry      int32 // how many leases the hold had, including this one
+	ends       bool  // Unlock ends the hold
+	handedOver bool  // Unlock hands the hold over
 
-	renewed bool // at a hold: it is to be renewed
+	renewed bool // the watchdog renews the hold for this lease
 
 	// Guarded by guard.
 	unlocked  bool       // Unlock was called
-	err       error      // why it ended; nil while it lasts
-	listeners *listeners // nil: there were none
-	next      *Lease     // at a hold: another open lease
+	err       error      // why the lease ended; nil while it lasts
+	listeners *listeners // nil before the first listener
+	next      *Lease     // next open lease of the hold
 }
 
 // listeners wait for the end of a lease, or for a request to release it.
 type listeners struct {
-	done     chan struct{}              // closed at the end; nil: nobody waits so
-	contexts map[*leaseContext]struct{} // to be canceled at the end
-	request  *releaseRequest            // nil: nobody listens for requests to release
+	done     chan struct{}              // closed when the lease ends; nil before the first Done
+	contexts map[*leaseContext]struct{} // canceled when the lease ends
+	request  *releaseRequest            // nil if the holder does not listen for requests to release
 }
 
-// leaseContext is a context of a lease. Its Err compares the deadline, as Err of the lease does: who was
-// stopped past it must not look at the context and go on, before the watchdog has canceled it.
+// leaseContext is a context of a lease. Its Err compares the time with the deadline, as Err of the lease does: code that
+// was stopped past the deadline must get an error from it even before the watchdog has canceled the context.
 type leaseContext struct {
 	context.Context // canceled at the end of the lease
 	parent          context.Context
@@ -49,14 +49,14 @@ type leaseContext struct {
 	cancel          context.CancelCauseFunc
 }
 
-// Err implements context.Context. What it finds has closed Done when it returns.
+// Err implements context.Context. If it is not nil, Done is already closed.
 func (lc *leaseContext) Err() error {
 	if err := lc.Context.Err(); err != nil {
 		return err
 	}
-	_ = lc.parent.Err() // maybe of a lease further out, whose end reaches this context immediately
+	_ = lc.parent.Err() // the parent may be the context of an outer lease, whose end reaches this context immediately
 	if err := lc.lease.Err(); err != nil {
-		lc.cancel(err) // another goroutine may have ended the lease, and be about to do this
+		lc.cancel(err) // another goroutine may have ended the lease, and be about to cancel too
 	}
 	return lc.Context.Err()
 }
@@ -64,10 +64,10 @@ func (lc *leaseContext) Err() error {
 func (lc *leaseContext) String() string { return fmt.Sprint(lc.Context) }
 
 // guard is a mutex that guards leases. Contexts are canceled after its
-// critical sections: that may run code of the user's, which may look at the
-// lease.
+// critical sections, because that may run code of the user, which may call methods
+// of the lease.
 type guard struct {
-	mu     sync.Mutex // guards the rest, and what says so
+	mu     sync.Mutex // guards the rest, and fields whose comments refer to it
 	ending *ending    // contexts of leases that have ended
 }
 
@@ -89,15 +89,15 @@ func (g *guard) unlock() {
 	}
 }
 
-// cancelLocked has a context canceled after the critical section.
+// cancelLocked cancels a context after the critical section.
 func (g *guard) cancelLocked(fn context.CancelCauseFunc, why error) {
 	g.ending = &ending{fn, why, g.ending}
 }
 
 var errNoLease = &Error{Err: ErrNotHeld}
 
-// longOver is the Done of a nil or zero lease.
-var longOver = func() chan struct{} {
+// closedChan is the Done channel of a nil or zero lease.
+var closedChan = func() chan struct{} {
 	over := make(chan struct{})
 	close(over)
 	return over
@@ -106,7 +106,7 @@ var longOver = func() chan struct{} {
 // none reports whether the lease is nil or zero.
 func (l *Lease) none() bool { return l == nil || l.hold == nil && l.multi == nil }
 
-// guard is the guard of the hold or of the multiHold.
+// guard returns the guard of the hold or of the multiHold.
 func (l *Lease) guard() *guard {
 	if l.multi != nil {
 		return &l.multi.guard
@@ -117,7 +117,7 @@ func (l *Lease) guard() *guard {
 func (l *Lease) lock()   { l.guard().lock() }
 func (l *Lease) unlock() { l.guard().unlock() }
 
-// client is the Client of the hold, or of the first member.
+// client returns the Client of the hold, or of the first member.
 func (l *Lease) client() *Client {
 	if l.multi != nil {
 		return l.multi.members[0].client()
@@ -125,7 +125,7 @@ func (l *Lease) client() *Client {
 	return l.hold.core.c
 }
 
-// chain adds the holds of the lease to those that a context descends from.
+// chain adds the holds of the lease to the chain of a context.
 func (l *Lease) chain(up *chain) *chain {
 	if l.multi == nil {
 		return up.with(l.hold)
@@ -136,7 +136,7 @@ func (l *Lease) chain(up *chain) *chain {
 	return up
 }
 
-// checkLocked ends the lease if its time is over.
+// checkLocked ends the lease if its deadline has passed.
 func (l *Lease) checkLocked() {
 	if l.multi != nil {
 		l.multi.checkLocked()
@@ -242,12 +242,12 @@ func (l *Lease) error(err error) error {
 // when the client begins to shut down.
 func (l *Lease) Done() <-chan struct{} {
 	if l.none() {
-		return longOver
+		return closedChan
 	}
 	l.lock()
 	defer l.unlock()
 	if l.err != nil && (l.listeners == nil || l.listeners.done == nil) {
-		return longOver
+		return closedChan
 	}
 	on := l.listenersLocked()
 	if on.done == nil {
@@ -284,7 +284,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	return lc
 }
 
-// onEnd makes a function be called with the cause when the lease ends, immediately if it has ended.
+// onEnd calls a function with the cause when the lease ends, immediately if it has ended.
 // The function must not lock a mutex whose owner may look at the lease.
 func (l *Lease) onEnd(fn context.CancelCauseFunc) (forget func()) {
 	return l.cancelAtEnd(&leaseContext{cancel: fn})
@@ -310,7 +310,7 @@ func (l *Lease) cancelAtEnd(lc *leaseContext) (forget func()) {
 	}
 }
 
-// endLocked ends the lease, once. After the end by a shutdown, a loss is still recorded.
+// endLocked ends the lease, once. If a shutdown has ended it, a later loss is still recorded.
 func (l *Lease) endLocked(err error) {
 	if l.err != nil {
 		if onlyClosed(l.err) && errors.Is(err, ErrLeaseLost) {
@@ -404,7 +404,7 @@ func (l *Lease) under(ctx context.Context, fn func(ctx context.Context) error) (
 	return cut, err, l.Unlock(ctx)
 }
 
-// call calls fn with the context of the lease, and returns what had ended that context. It calls panicked if fn panics.
+// call calls fn with the context of the lease, and returns why that context had ended. It calls panicked if fn panics.
 func (l *Lease) call(ctx context.Context, fn func(ctx context.Context), panicked func()) cutOff {
 	returned := false
 	defer func() {
@@ -418,7 +418,7 @@ func (l *Lease) call(ctx context.Context, fn func(ctx context.Context), panicked
 	return cutOffOf(ctx, inside)
 }
 
-// end is Unlock. If the lease is the last one of a hold that is not lost, by ends the hold; nil: a release does.
+// end is Unlock. If the lease is the last lease of a hold that is not lost, by ends the hold, or a release if by is nil.
 func (l *Lease) end(ctx context.Context, by *finish) error {
 	called, first := l.claim()
 	if !first {
@@ -433,7 +433,7 @@ func (l *Lease) end(ctx context.Context, by *finish) error {
 	return l.endUnlock(l.hold.endLease(ctx, l, called, by))
 }
 
-// claim begins an Unlock, at the time that it returns. Only the first Unlock has anything to do: it has to call
+// claim begins an Unlock, and returns the current time. Only the first Unlock does anything: it has to call
 // endUnlock, for which Shutdown waits.
 func (l *Lease) claim() (called clock.Instant, first bool) {
 	c := l.client()
@@ -448,7 +448,7 @@ func (l *Lease) claim() (called clock.Instant, first bool) {
 	return called, true
 }
 
-// endUnlock gives the result of an Unlock to the Observer, and returns it.
+// endUnlock reports the result of an Unlock to the Observer, and returns it.
 func (l *Lease) endUnlock(err error) error {
 	defer l.client().end()
 	if err != nil {
@@ -482,9 +482,9 @@ func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
 	return lease, lease != nil
 }
 
-// releaseRequest is whether a request to release a lease has come. It is guarded as the lease is.
+// releaseRequest records whether a request to release a lease was received. The guard of the lease guards it.
 type releaseRequest struct {
-	done     chan struct{} // closed when it has
+	done     chan struct{} // closed when a request was received
 	received bool
-	then     []func() // called when it has
+	then     []func() // called when a request was received
 }

@@ -62,8 +62,8 @@ type CronJobOption interface{ optionOfNewCronJob(c *cronConfig) }
 type lockConfig struct {
 	nonReentrant bool
 	maxHold      time.Duration
-	priority     int             // of a PriorityLock
-	handOver     *handOverBounds // nil: the default
+	priority     int             // only for a PriorityLock
+	handOver     *handOverBounds // nil for the default
 }
 
 // handOverBounds are the bounds of WithHandOver.
@@ -110,7 +110,7 @@ type semaphoreConfig struct {
 	hasPermits bool
 }
 
-// check joins why the number of permits is invalid to why other options are.
+// check returns the errors of the number of permits and of the other options, joined.
 func (c *semaphoreConfig) check(err error) error {
 	if err == nil && c.hasPermits && (c.permits < 1 || c.permits > MaxPermits) {
 		return invalid("WithPermits(%d): must be from 1 to %d", c.permits, MaxPermits)
@@ -120,9 +120,9 @@ func (c *semaphoreConfig) check(err error) error {
 
 type cronConfig struct {
 	lockConfig
-	takeover  bool
-	retention time.Duration
-	apart     time.Duration // least time between two ticks
+	takeover      bool
+	retention     time.Duration
+	leastInterval time.Duration // least time between two ticks
 }
 
 type redConfig struct {
@@ -130,11 +130,11 @@ type redConfig struct {
 	quorum     int
 	timeout    time.Duration
 	quarantine bool
-	longest    time.Duration // lease
+	longest    time.Duration // longest lease
 	hasLongest bool
 }
 
-type multiConfig struct{ round time.Duration }
+type multiConfig struct{ roundTime time.Duration }
 
 type lockOption func(c *lockConfig)
 
@@ -176,10 +176,10 @@ func applyEach[O comparable](opts []O, call func(O)) error {
 	return nil
 }
 
-// lockOptions applies the options of a constructor to what a type usually has.
+// lockOptions applies the options of a constructor to the default settings of a type.
 func lockOptions[C any, O comparable](usual C, opts []O, to func(O, *C)) (C, error) {
 	if len(opts) == 0 {
-		return usual, nil // it allocates nothing
+		return usual, nil // without an allocation
 	}
 	cfg := usual
 	err := applyEach(opts, func(o O) { to(o, &cfg) })
@@ -232,18 +232,18 @@ type WaitOption interface {
 }
 
 type acquireConfig struct {
-	lease    time.Duration
-	hasLease bool
-	wait     time.Duration
-	hasWait  bool
-	waits    time.Duration // for the error, if wait is only the rest of it
-	value    string        // of an Election
-	again    bool          // the caller tries again after a refusal, so its error need not name the holder
+	lease     time.Duration
+	hasLease  bool
+	wait      time.Duration
+	hasWait   bool
+	waits     time.Duration // whole wait of the caller, for the error, if wait is only a part
+	value     string        // only for an Election
+	isRetried bool          // the caller tries again after a refusal, so its error need not name the holder
 	// before is called before each request for the lock. An error ends the acquire, or counts as an unanswered request.
 	before func(ctx context.Context) error
 }
 
-// limit is the wait of the caller.
+// limit returns the wait of the caller.
 func (c *acquireConfig) limit() time.Duration {
 	if c.waits > 0 {
 		return c.waits
@@ -251,10 +251,10 @@ func (c *acquireConfig) limit() time.Duration {
 	return c.wait
 }
 
-// looksOnce reports whether the call may not wait at all.
+// looksOnce reports whether the call must not wait.
 func (c *acquireConfig) looksOnce() bool { return c.hasWait && c.wait == 0 }
 
-// within is ctx with the end of the wait.
+// within returns ctx with the end of the wait as its deadline.
 func (c *acquireConfig) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !c.hasWait || c.wait == 0 {
 		return ctx, func() {}
@@ -272,23 +272,23 @@ type waitOption time.Duration
 func (o waitOption) optionOfLock(c *acquireConfig) { c.wait, c.hasWait = time.Duration(o), true }
 func (waitOption) optionOfWait()                   {}
 
-// valueOption is what a candidate of an Election proclaims.
+// valueOption sets the value that a candidate of an Election proclaims.
 type valueOption string
 
 func (o valueOption) optionOfLock(c *acquireConfig) { c.value = string(o) }
 
-// partOption is for a member of a MultiLock: the wait of the whole.
+// partOption sets the wait of the whole MultiLock, for the error of a member.
 type partOption time.Duration
 
 func (o partOption) optionOfLock(c *acquireConfig) { c.waits = time.Duration(o) }
 
-// againOption is for a member of a MultiLock that is tried again if it is not free.
+// againOption marks a member of a MultiLock that is tried again if it is not free.
 type againOption struct{}
 
-func (againOption) optionOfLock(c *acquireConfig) { c.again = true }
+func (againOption) optionOfLock(c *acquireConfig) { c.isRetried = true }
 func (againOption) optionOfTryLock()              {}
 
-// beforeOption is for a type that has something else to find out before each request for its lock.
+// beforeOption sets a function that a type calls before each request for its lock.
 type beforeOption func(ctx context.Context) error
 
 func (o beforeOption) optionOfLock(c *acquireConfig) { c.before = o }
@@ -312,7 +312,7 @@ type callOption interface {
 	AcquireOption
 }
 
-func given[O callOption](c *acquireConfig, opts []O) error {
+func readOptions[O callOption](c *acquireConfig, opts []O) error {
 	if err := applyEach(opts, func(o O) { o.optionOfLock(c) }); err != nil {
 		return err
 	}
@@ -325,10 +325,10 @@ func given[O callOption](c *acquireConfig, opts []O) error {
 // waitOptions reads the options of a wait without a lease.
 func waitOptions(opts []WaitOption) (acquireConfig, error) {
 	if len(opts) == 0 {
-		return acquireConfig{}, nil // it allocates nothing
+		return acquireConfig{}, nil // without an allocation
 	}
 	var c acquireConfig
-	err := given(&c, opts)
+	err := readOptions(&c, opts)
 	return c, err
 }
 
@@ -350,7 +350,7 @@ func (b Backoff) check() error {
 	return nil
 }
 
-// pause is how long to sleep after look n, counted from 0.
+// pause returns how long to sleep after request n, counted from 0.
 func (b Backoff) pause(seed uint64, who int64, n int) time.Duration {
 	d := b.first
 	for range n {

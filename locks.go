@@ -69,12 +69,12 @@ func (c *Client) yieldHeld(ctx context.Context, all []protocol.Found, yield func
 		f := FoundLock{Name: all[i].Name, Type: all[i].Kind.Type, State: r.Value}
 		switch {
 		case errors.Is(r.Err, ErrForeignKey), errors.Is(r.Err, ErrInvalidArgument):
-			continue // the key does not belong to a lock, or no lock can have the name
+			continue // the key does not belong to a lock, or no lock can have its name
 		case r.Err != nil:
 			yield(f, r.Err)
 			return false
 		case !f.State.Locked():
-			continue // not any more
+			continue // not held any more
 		case !yield(f, nil):
 			return false
 		}
@@ -82,10 +82,10 @@ func (c *Client) yieldHeld(ctx context.Context, all []protocol.Found, yield func
 	return true
 }
 
-// mostLooks is how many locks are looked at together: enough for their requests to share pipelines.
+// mostLooks is how many locks are inspected in parallel: enough for their requests to share pipelines.
 const mostLooks = 32
 
-// lookAt is the State of a lock that was found.
+// lookAt returns the State of a lock that was found.
 func (c *Client) lookAt(ctx context.Context, f protocol.Found) (State, error) {
 	if f.Kind.Open == nil {
 		return c.voteFor(ctx, f.Name)
@@ -103,7 +103,7 @@ func (c *Client) lookAt(ctx context.Context, f protocol.Found) (State, error) {
 	return Inspection{l}.State(ctx)
 }
 
-// voteFor is the vote of the server for a RedLock.
+// voteFor returns the vote of the server for a RedLock.
 func (c *Client) voteFor(ctx context.Context, name string) (State, error) {
 	l := c.NewLock(name)
 	r, err := ask(ctx, l.core, func() protocol.Request[protocol.State] { return c.site.Vote(&l.names) })

@@ -24,7 +24,7 @@ import (
 // Details: https://go-rlock.github.io/rlock/latest/locks/#multilock
 type MultiLock struct {
 	name    string
-	members []Locker // in the order in which they are taken
+	members []Locker // in the order in which a round acquires them
 	multiConfig
 }
 
@@ -42,13 +42,13 @@ func NewMultiLock[L Locker](locks []L, opts ...MultiLockOption) (*MultiLock, err
 }
 
 func newMultiLock(locks []Locker, opts []MultiLockOption) (*MultiLock, error) {
-	cfg, err := lockOptions(multiConfig{round: DefaultMultiLockRound}, opts, MultiLockOption.optionOfNewMultiLock)
+	cfg, err := lockOptions(multiConfig{roundTime: DefaultMultiLockRound}, opts, MultiLockOption.optionOfNewMultiLock)
 	if err != nil {
 		return nil, fmt.Errorf("rlock: NewMultiLock: %w", err)
 	}
 	m := &MultiLock{multiConfig: cfg}
-	if m.round < time.Millisecond || m.round > MaxLease {
-		return nil, fmt.Errorf("rlock: NewMultiLock: %w", invalid("WithRound(%v): must be between 1ms and %v", m.round, MaxLease))
+	if m.roundTime < time.Millisecond || m.roundTime > MaxLease {
+		return nil, fmt.Errorf("rlock: NewMultiLock: %w", invalid("WithRound(%v): must be between 1ms and %v", m.roundTime, MaxLease))
 	}
 	for i, l := range locks {
 		if isNil(l) {
@@ -82,10 +82,10 @@ func newMultiLock(locks []Locker, opts []MultiLockOption) (*MultiLock, error) {
 	return m, nil
 }
 
-// separate are locks that do not keep each other out.
+// separate has locks that do not exclude each other.
 type separate struct {
 	locks map[any]Locker          // by identity
-	votes map[quorum.VoteKey]bool // of RedLocks
+	votes map[quorum.VoteKey]bool // votes that RedLocks use
 }
 
 // add adds a lock, or returns why it cannot be held together with the others.
@@ -97,7 +97,7 @@ func (s separate) add(l Locker) error {
 	}
 	id := identity(l)
 	if !reflect.ValueOf(id).Comparable() {
-		return nil // a type of the caller's, of which nothing is known
+		return nil // a type of the caller, whose keys are unknown
 	}
 	if other := s.locks[id]; other != nil && reflect.TypeOf(other) != reflect.TypeOf(l) {
 		return fmt.Errorf("rlock: %w", invalid("NewMultiLock: a %T and a %T have the name %.100q, and exclude each other", other, l, l.Name()))
@@ -126,10 +126,10 @@ func (o multiOption) optionOfNewMultiLock(c *multiConfig) { o(c) }
 // them back and starts over: d for each member, from 1 ms to MaxLease. The default is 1.5 s, as in
 // Redisson.
 func WithRound(d time.Duration) MultiLockOption {
-	return multiOption(func(c *multiConfig) { c.round = d })
+	return multiOption(func(c *multiConfig) { c.roundTime = d })
 }
 
-// place orders locks of one name: by their deployment, as far as that is known, and by the age of their Client: a
+// place orders locks of one name: by their deployment, if it is known, and by the age of their Client, because a
 // program makes its Clients in the same order in all of its processes.
 func place(l Locker) []string {
 	own, ok := l.(hasCore)
@@ -180,7 +180,7 @@ func (m *MultiLock) check(ctx context.Context) error {
 	return nil
 }
 
-// error is the error of the whole; it names the holder of a member.
+// error returns the error of the MultiLock, which names the holder of a member.
 func (m *MultiLock) error(err error) error {
 	e := &Error{Lock: m.name, Err: err}
 	var member *Error
@@ -193,11 +193,11 @@ func (m *MultiLock) error(err error) error {
 	return e
 }
 
-// ofMember is the error of a member within the error of the whole.
-type ofMember struct{ of *Error }
+// ofMember wraps the error of a member in the error of the MultiLock.
+type ofMember struct{ member *Error }
 
-func (e ofMember) Error() string { return "member " + e.of.text() }
-func (e ofMember) Unwrap() error { return e.of }
+func (e ofMember) Error() string { return "member " + e.member.text() }
+func (e ofMember) Unwrap() error { return e.member }
 
 // Lock waits until it holds all members, and returns one lease of them. Errors are as from the members;
 // after one, nothing is held.
@@ -215,8 +215,8 @@ var (
 	_ ReleaseRequester = (*MultiLock)(nil)
 )
 
-// membersAs returns the members as the interface that a method needs. If a member, of a type of the caller's, does not
-// implement it, the error comes before anything is sent.
+// membersAs returns the members as the interface that a method needs. If a member has a type of the caller that does not
+// implement it, membersAs returns an error before any request is sent.
 func membersAs[T any](ctx context.Context, m *MultiLock) ([]T, error) {
 	if err := m.check(ctx); err != nil {
 		return nil, err
@@ -336,10 +336,10 @@ func (m *MultiLock) force(ctx context.Context, fn func(l Inspector) (bool, error
 // multiHold is the hold of a MultiLock: the leases of its members. It lasts as long as all of them do.
 type multiHold struct {
 	guard
-	name    string
-	members []*Lease // in the order of the MultiLock
-	lease   Lease
-	over    atomic.Bool // it has ended, so the end of a member has no effect
+	name     string
+	members  []*Lease // in the order of the MultiLock
+	lease    Lease
+	hasEnded atomic.Bool // the hold has ended, so the end of a member has no effect
 }
 
 func newMultiHold(name string, members []*Lease) *Lease {
@@ -348,12 +348,12 @@ func newMultiHold(name string, members []*Lease) *Lease {
 	c := g.lease.client()
 	for _, l := range members {
 		l.onEnd(func(cause error) {
-			if g.over.Load() {
+			if g.hasEnded.Load() {
 				return
 			}
-			// In a goroutine of its own: the caller that ends a member may have the
-			// guard of the group locked.
-			end := c.env.Begin() // a test that moves the clock waits for it
+			// In a separate goroutine, because the caller that ends a member may have locked
+			// the guard of the group.
+			end := c.env.Begin() // a test that moves the clock waits for this
 			c.wire.Go(func() {
 				defer end()
 				g.lock()
@@ -392,21 +392,21 @@ func (g *multiHold) checkLocked() {
 }
 
 // endLocked ends the lease because a member has ended. The other members protect nothing
-// any more, and are given back. But a member whose client shuts down is still held, and
-// all of them are until the holder unlocks.
+// any more, and are given back. But if the member has ended because its client shuts down, it is still
+// held, and so are all members until the holder unlocks.
 func (g *multiHold) endLocked(cause error) {
-	if g.over.Load() {
+	if g.hasEnded.Load() {
 		return
 	}
 	g.lease.endLocked(cause)
 	if onlyClosed(cause) {
 		return
 	}
-	g.over.Store(true)
+	g.hasEnded.Store(true)
 	giveBack(context.Background(), g.members)
 }
 
-// listen listens for requests to release: a request to release a member is one to release all.
+// listen listens for requests to release. A request to release one member is a request to release all.
 func (g *multiHold) listen() {
 	for _, m := range g.members {
 		m.listenForRequest(func() {
@@ -429,7 +429,7 @@ func (g *multiHold) extend(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// release is Unlock, which was called before.
+// release ends the members after the first Unlock.
 func (g *multiHold) release(ctx context.Context) error {
 	g.lock()
 	g.checkLocked()
@@ -438,12 +438,12 @@ func (g *multiHold) release(ctx context.Context) error {
 		return err
 	}
 	g.lease.endLocked(ErrUnlocked)
-	g.over.Store(true)
+	g.hasEnded.Store(true)
 	g.unlock()
 	return unlockAll(ctx, g.members)
 }
 
-// each does something with all leases in parallel, and joins the errors.
+// each calls a function with each lease in parallel, and joins the errors.
 func each(leases []*Lease, do func(*Lease) error) error {
 	errs := make([]error, len(leases))
 	var wg sync.WaitGroup
@@ -457,7 +457,7 @@ func each(leases []*Lease, do func(*Lease) error) error {
 	return errors.Join(errs...)
 }
 
-// grace is the longest of its members.
+// grace returns the longest grace of the members.
 func (m *MultiLock) grace() (grace time.Duration) {
 	for _, l := range m.members {
 		if l, ok := l.(hasCore); ok {

@@ -15,37 +15,37 @@ import (
 )
 
 const (
-	// multiTries is how often, after a round has ended, a MultiLock tries to get all
-	// members together before it holds some again while it waits.
+	// multiTries is how often a MultiLock tries to acquire all members together after a round has
+	// ended, before it again holds some members while it waits for others.
 	multiTries = 10
 
-	// multiRestarts is how often it starts over because a member was lost before all
+	// multiRestarts is how often a MultiLock starts over because a member was lost before all
 	// were held. If that happens more often, the lease is too short.
 	multiRestarts = 5
 )
 
-// round tries to take all members, again and again.
-type round struct {
-	m     *MultiLock
-	opts  []AcquireOption // of the members' Lock
-	tries []TryOption     // of their TryLock
-	given acquireConfig
-	end   time.Time // when the wait is over; zero: never
-	outer *chain    // of the caller's context
+// memberRound acquires all members of a MultiLock, in one or more rounds.
+type memberRound struct {
+	m        *MultiLock
+	opts     []AcquireOption // options of the members' Lock
+	tries    []TryOption     // options of the members' TryLock
+	cfg      acquireConfig
+	deadline time.Time // when the wait ends; zero without a limit
+	outer    *chain    // chain of the caller's context
 
-	leases []*Lease // of the members taken so far
-	chain  *chain   // outer and their holds: no member waits for another
-	// blocked is the member that was not free while others were held, or -1. The next
-	// rounds wait for it first and only try the others, this many times.
-	blocked, left int
-	reported      error                     // to an Observer; see together
-	restarts      int                       // after a member was lost
-	keepers       sync.WaitGroup            // see add
-	closed        context.CancelCauseFunc   // ends the waiting
-	over          atomic.Pointer[time.Time] // when the caller's context has ended; nil: that was not seen
+	leases []*Lease // leases of the members acquired so far
+	chain  *chain   // outer, and the holds of leases: no member waits for another
+	// blocked is the index of the member that was not free while others were held, or -1. In the next
+	// triesLeft rounds, the MultiLock waits for this member first, and only tries the others.
+	blocked, triesLeft int
+	reported           error                     // error reported to an Observer; see together
+	restarts           int                       // restarts after the loss of a member
+	keepers            sync.WaitGroup            // goroutines that extend leases; see add
+	closed             context.CancelCauseFunc   // ends the waiting
+	callerEnded        atomic.Pointer[time.Time] // when the caller's context ended; nil until that is noticed
 }
 
-// errAgain has run give back what is held, and start over.
+// errAgain makes run give back the members that are held, and start over.
 var errAgain = errors.New("not all members were free at once")
 
 // lockAll is Lock and TryLock of a MultiLock.
@@ -53,29 +53,29 @@ func lockAll[O callOption](ctx context.Context, m *MultiLock, wait bool, opts []
 	if err := m.check(ctx); err != nil {
 		return nil, err
 	}
-	r := round{m: m, blocked: -1}
-	if err := given(&r.given, opts); err != nil {
+	r := memberRound{m: m, blocked: -1}
+	if err := readOptions(&r.cfg, opts); err != nil {
 		return nil, m.error(err)
 	}
 	return r.lock(ctx, wait)
 }
 
-func (r *round) lock(ctx context.Context, wait bool) (*Lease, error) {
+func (r *memberRound) lock(ctx context.Context, wait bool) (*Lease, error) {
 	m := r.m
-	if r.given.hasLease {
-		if err := checkLease("WithLease", r.given.lease); err != nil {
+	if r.cfg.hasLease {
+		if err := checkLease("WithLease", r.cfg.lease); err != nil {
 			return nil, m.error(err)
 		}
-		o := WithLease(r.given.lease)
+		o := WithLease(r.cfg.lease)
 		r.opts, r.tries = append(r.opts, o), append(r.tries, o)
 	}
-	if r.given.hasWait {
-		r.end = time.Now().Add(r.given.wait)
-		wait = wait && r.given.wait > 0
-		r.opts = append(r.opts, partOption(r.given.wait))
+	if r.cfg.hasWait {
+		r.deadline = time.Now().Add(r.cfg.wait)
+		wait = wait && r.cfg.wait > 0
+		r.opts = append(r.opts, partOption(r.cfg.wait))
 	}
 	if !wait {
-		r.end = time.Time{} // each member is tried once, however long that takes
+		r.deadline = time.Time{} // each member is tried once, no matter how long that takes
 	}
 	if wait {
 		r.tries = append(r.tries, againOption{})
@@ -85,7 +85,7 @@ func (r *round) lock(ctx context.Context, wait bool) (*Lease, error) {
 		if l, ok := l.(hasCore); ok {
 			read = acquireConfig{}
 			if err := options(l.cored(), &read, r.opts); err != nil {
-				return nil, m.error(l.cored().error(err)) // before anything is sent
+				return nil, m.error(l.cored().error(err)) // before any request is sent
 			}
 		}
 	}
@@ -93,7 +93,7 @@ func (r *round) lock(ctx context.Context, wait bool) (*Lease, error) {
 	r.chain = r.outer
 	over := false
 	defer func() {
-		if !over { // a member, of a type of the caller's, has panicked
+		if !over { // a member of a type of the caller has panicked
 			r.undo(ctx)
 		}
 	}()
@@ -102,14 +102,14 @@ func (r *round) lock(ctx context.Context, wait bool) (*Lease, error) {
 	return lease, err
 }
 
-// below is ctx with the holds of the members that were taken.
-func (r *round) below(ctx context.Context) context.Context {
+// below returns ctx with the holds of the members that were acquired.
+func (r *memberRound) below(ctx context.Context) context.Context {
 	_, innermost := descentOf(ctx)
 	return r.chain.in(ctx, innermost)
 }
 
 // run takes all members, round after round.
-func (r *round) run(ctx context.Context, wait bool) (*Lease, error) {
+func (r *memberRound) run(ctx context.Context, wait bool) (*Lease, error) {
 	m := r.m
 	for {
 		err := r.take(ctx, wait)
@@ -120,31 +120,31 @@ func (r *round) run(ctx context.Context, wait bool) (*Lease, error) {
 		if !errors.Is(err, errAgain) {
 			return nil, m.error(err)
 		}
-		// A peer that held what this one needs, and needs what this one held, may have
-		// given back in the same moment: the two must not start over together.
+		// A peer may have held what this call needs, and need what this call held, and may have
+		// given back at the same moment. The two must not start over together.
 		if err := r.pause(ctx); err != nil {
 			return nil, m.error(err)
 		}
 	}
 }
 
-// take takes all members, or leaves in r.leases what has to be undone.
-func (r *round) take(ctx context.Context, wait bool) error {
+// take acquires all members. On error r.leases has the leases to undo.
+func (r *memberRound) take(ctx context.Context, wait bool) error {
 	if r.blocked < 0 {
 		done, err := r.together(ctx, wait)
-		open := ctx.Err() == nil && (r.end.IsZero() || time.Now().Before(r.end))
+		open := ctx.Err() == nil && (r.deadline.IsZero() || time.Now().Before(r.deadline))
 		if wait && open && err != nil && worthRepeating(err) {
 			r.undo(ctx)
-			err = nil // the members' Lock outlasts that for longer
+			err = nil // the members' Lock tolerates such an error for longer
 		}
 		if done || err != nil {
 			return err
 		}
 	}
-	// If the client of a member that is held shuts down while another member is
-	// waited for, the waiting ends: the Shutdown waits for what is held.
+	// If the client of a held member shuts down while this call waits for another
+	// member, the wait ends, because the Shutdown waits for the held member.
 	caller := ctx
-	defer context.AfterFunc(caller, func() { now := time.Now(); r.over.Store(&now) })()
+	defer context.AfterFunc(caller, func() { now := time.Now(); r.callerEnded.Store(&now) })()
 	ctx, r.closed = context.WithCancelCause(seam.InGroup(ctx))
 	defer r.closed(nil)
 	holding, cancel := context.WithCancel(ctx)
@@ -169,22 +169,22 @@ func (r *round) take(ctx context.Context, wait bool) error {
 	if err := r.complete(ctx, wait); err != nil {
 		return err
 	}
-	if first := r.blocked; first > 0 { // it was taken first
+	if first := r.blocked; first > 0 { // its lease is first in r.leases
 		r.leases = slices.Insert(slices.Clone(r.leases[1:]), first, r.leases[0])
 	}
 	return nil
 }
 
-// inOrder takes one member after the other, and holds them while it waits for the next,
-// until the round is over.
-func (r *round) inOrder(ctx, holding context.Context, wait bool) error {
+// inOrder acquires one member after the other. It holds the acquired members while it waits for the next,
+// until the round ends.
+func (r *memberRound) inOrder(ctx, holding context.Context, wait bool) error {
 	if !wait {
 		_, err := r.tryOthers(ctx, holding, -1)
 		return err
 	}
-	var limit time.Time // of this round, once something is held
+	var limit time.Time // end of this round; set when a member is held
 	for i, l := range r.m.members {
-		end := earlier(r.end, limit)
+		end := earlier(r.deadline, limit)
 		opts := r.until(end)
 		if !limit.IsZero() && end.Equal(limit) {
 			opts = append(opts, againOption{}) // of its own
@@ -193,8 +193,8 @@ func (r *round) inOrder(ctx, holding context.Context, wait bool) error {
 		if err != nil {
 			now := time.Now()
 			if ctx.Err() == nil && (errors.Is(err, ErrNotAcquired) || worthRepeating(err)) &&
-				!limit.IsZero() && !now.Before(limit) && (r.end.IsZero() || now.Before(r.end)) {
-				r.blocked, r.left = i, multiTries
+				!limit.IsZero() && !now.Before(limit) && (r.deadline.IsZero() || now.Before(r.deadline)) {
+				r.blocked, r.triesLeft = i, multiTries
 				return errAgain
 			}
 			return err
@@ -203,18 +203,18 @@ func (r *round) inOrder(ctx, holding context.Context, wait bool) error {
 			return err
 		}
 		if limit.IsZero() {
-			limit = time.Now().Add(r.m.round * time.Duration(len(r.m.members)))
+			limit = time.Now().Add(r.m.roundTime * time.Duration(len(r.m.members)))
 		}
 	}
 	return nil
 }
 
-// around waits for the blocked member while it holds no other, and then takes the rest
-// if it is free. If it waited for the rest too, it would keep the blocked member from a
-// peer that takes the members in this order.
-func (r *round) around(ctx, holding context.Context) error {
+// around waits for the blocked member while it holds no other member, and then acquires the other members
+// if they are free. If it waited for them too, it would keep the blocked member from a
+// peer that acquires the members in order.
+func (r *memberRound) around(ctx, holding context.Context) error {
 	first := r.blocked
-	lease, err := r.m.members[first].Lock(ctx, r.until(r.end)...)
+	lease, err := r.m.members[first].Lock(ctx, r.until(r.deadline)...)
 	if err != nil {
 		return err
 	}
@@ -226,14 +226,15 @@ func (r *round) around(ctx, holding context.Context) error {
 		return err
 	}
 	r.blocked = failed
-	if r.left--; r.left == 0 {
+	if r.triesLeft--; r.triesLeft == 0 {
 		r.blocked = -1
 	}
 	return errAgain
 }
 
-// tryOthers takes all members but one if they are free. It returns the first that is not, and why.
-func (r *round) tryOthers(ctx, holding context.Context, but int) (failed int, err error) {
+// tryOthers acquires all members except one, if they are free. It returns the index of the first member that is not
+// free, and its error.
+func (r *memberRound) tryOthers(ctx, holding context.Context, but int) (failed int, err error) {
 	for i, l := range r.m.members {
 		if i == but {
 			continue
@@ -249,15 +250,15 @@ func (r *round) tryOthers(ctx, holding context.Context, but int) (failed int, er
 	return 0, nil
 }
 
-// until is the options of a member's Lock that ends at a time, if there is one.
-func (r *round) until(end time.Time) []AcquireOption {
+// until returns the options of a member's Lock, which ends at a time unless that is zero.
+func (r *memberRound) until(end time.Time) []AcquireOption {
 	if end.IsZero() {
 		return r.opts
 	}
 	return append(slices.Clone(r.opts), WithWait(max(time.Until(end), 0)))
 }
 
-// earlier is the earlier of two times, of which zero is never.
+// earlier returns the earlier of two times. A zero time stands for never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -265,10 +266,10 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// add notes that a member is held, and extends its lease until all are held, if it is a
-// fixed one. Each member has a goroutine for that, so that a server that hangs costs no
-// other member.
-func (r *round) add(holding context.Context, of Locker, l *Lease) error {
+// add records that a member is held. If its lease is fixed, add extends it until all members are held.
+// Each member has a goroutine for that, so that a server that hangs does not delay
+// the other members.
+func (r *memberRound) add(holding context.Context, of Locker, l *Lease) error {
 	if l.none() {
 		return fmt.Errorf("the member %.100q, a %T, returned neither a lease nor an error: %w", of.Name(), of, ErrNotHeld)
 	}
@@ -281,38 +282,38 @@ func (r *round) add(holding context.Context, of Locker, l *Lease) error {
 		}
 	})
 	context.AfterFunc(holding, forget)
-	if !r.given.hasLease {
+	if !r.cfg.hasLease {
 		return nil
 	}
 	r.keepers.Go(func() {
-		tick := time.NewTicker(r.given.lease / 3)
+		tick := time.NewTicker(r.cfg.lease / 3)
 		defer tick.Stop()
 		for {
 			select {
 			case <-holding.Done():
 				return
 			case <-tick.C:
-				_ = l.Extend(holding, r.given.lease) // a loss shows at the end
+				_ = l.Extend(holding, r.cfg.lease) // complete detects a loss
 			}
 		}
 	})
 	return nil
 }
 
-// complete makes sure that all members are held, and for as long as was asked.
-func (r *round) complete(ctx context.Context, wait bool) error {
+// complete makes sure that all members are held, for the requested lease.
+func (r *memberRound) complete(ctx context.Context, wait bool) error {
 	bounded, cancel := r.bound(ctx)
 	defer cancel()
 	began := time.Now()
 	newest := r.leases[len(r.leases)-1]
 	err := each(r.leases, func(l *Lease) error {
-		if r.given.hasLease && l != newest {
-			return l.Extend(bounded, r.given.lease)
+		if r.cfg.hasLease && l != newest {
+			return l.Extend(bounded, r.cfg.lease)
 		}
 		return l.Err()
 	})
 	for _, l := range r.leases {
-		// It took its time to extend the others, and a lease may be over meanwhile.
+		// Extending the other members takes time, and a lease may have ended meanwhile.
 		if err == nil {
 			err = l.Err()
 		}
@@ -321,16 +322,16 @@ func (r *round) complete(ctx context.Context, wait bool) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		return err // of an Extend that it has cut off
+		return err // the end of ctx has cut off an Extend
 	case ctx.Err() != nil:
 		return endOf(ctx)
 	case bounded.Err() != nil:
-		return timedOut(r.given.wait, time.Since(began), r.m.grace())
+		return timedOut(r.cfg.wait, time.Since(began), r.m.grace())
 	case !errors.Is(err, ErrLeaseLost) && !worthRepeating(err):
 		return err
 	case wait && r.restarts < multiRestarts:
-		// A member was lost that the caller did not hold before: nothing was promised
-		// yet. (If the caller held it, the next round reports the loss.)
+		// The caller did not hold the lost member before, so nothing was promised
+		// yet. If the caller held it, the next round reports the loss.
 		r.restarts++
 		return errAgain
 	case noAnswer(err):
@@ -339,27 +340,27 @@ func (r *round) complete(ctx context.Context, wait bool) error {
 	return because(ErrNotAcquired, err)
 }
 
-// bound returns ctx with the end of the wait.
-func (r *round) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if r.end.IsZero() {
+// bound returns ctx with the end of the wait as its deadline.
+func (r *memberRound) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.deadline.IsZero() {
 		return ctx, func() {}
 	}
-	return context.WithDeadline(ctx, r.end)
+	return context.WithDeadline(ctx, r.deadline)
 }
 
-// undo gives back what was taken. It waits for that, but only for a short time; then the
-// background finishes it. A member that the end of the wait has stopped may have waited so already.
-func (r *round) undo(ctx context.Context) {
+// undo gives back the acquired members. It waits only a short time for that, and the rest continues in the
+// background. A member that was stopped by the end of the wait may have used up that time already.
+func (r *memberRound) undo(ctx context.Context) {
 	if len(r.leases) == 0 {
 		return
 	}
 	done := giveBack(ctx, r.leases)
 	r.leases, r.chain = nil, r.outer
 	over := overSince(ctx, 0)
-	if !r.end.IsZero() && r.end.Before(over) {
-		over = r.end
+	if !r.deadline.IsZero() && r.deadline.Before(over) {
+		over = r.deadline
 	}
-	if at := r.over.Load(); at != nil {
+	if at := r.callerEnded.Load(); at != nil {
 		over = *at
 	}
 	grace := time.NewTimer(protocol.GiveUpGrace - time.Since(over))
@@ -370,8 +371,8 @@ func (r *round) undo(ctx context.Context) {
 	}
 }
 
-// pause puts a random time between two rounds.
-func (r *round) pause(ctx context.Context) error {
+// pause sleeps for a random time between two rounds.
+func (r *memberRound) pause(ctx context.Context) error {
 	t := time.NewTimer(rand.N(20 * time.Millisecond))
 	defer t.Stop()
 	select {

@@ -10,22 +10,22 @@ import (
 	"github.com/go-rlock/rlock/internal/wait"
 )
 
-// observed is one acquire, and the hold that it begins, if any, for the Observer; nil: there is no Observer.
+// observed reports one acquire, and the hold that it begins, to the Observer. It is nil without an Observer.
 type observed struct {
-	of      *core
-	ctx     context.Context // what AcquireStart has returned
+	core    *core
+	ctx     context.Context // result of AcquireStart
 	began   clock.Instant
 	permits int
 
-	// Only the goroutine of the acquire uses these.
-	holder     string // the last hold that kept it out
+	// Only the goroutine of the acquire uses the next three fields.
+	holder     string // latest hold that kept the acquire out
 	contended  bool
 	handedOver bool // the hold was handed over by another owner of this client
 
-	open    bool  // AcquireEnd has returned: guarded by mu
-	entries int32 // of the hold: guarded as the hold is
+	ended   bool  // AcquireEnd has returned; guarded by mu
+	entries int32 // entries of the hold; guarded by the guard of the hold
 	mu      sync.Mutex
-	early   []func() // events of the hold that came before AcquireEnd has returned: guarded by mu
+	early   []func() // events of the hold before AcquireEnd has returned; guarded by mu
 }
 
 // observe begins an acquire. It returns the context of the acquire's requests.
@@ -34,18 +34,18 @@ func (l *core) observe(ctx context.Context, permits int) (context.Context, *obse
 	if events.observer == nil {
 		return ctx, nil
 	}
-	o := &observed{of: l, began: l.c.now(), permits: permits}
+	o := &observed{core: l, began: l.c.now(), permits: permits}
 	o.ctx = events.about(events.acquireStart(ctx, StartEvent{o.event()}), l)
 	return o.ctx, o
 }
 
-// event is an Event about the lock itself.
+// event returns an Event about the lock, not about a hold.
 func (l *core) event() Event {
 	return Event{Lock: l.name(), Type: l.typeName(), Side: l.sideName()}
 }
 
 func (o *observed) event() Event {
-	e := o.of.event()
+	e := o.core.event()
 	e.Permits = o.permits
 	return e
 }
@@ -54,11 +54,11 @@ func (o *observed) event() Event {
 func (o *observed) contends() {
 	if o != nil && !o.contended {
 		o.contended = true
-		o.of.c.events.contended(o.ctx, ContentionEvent{o.event()})
+		o.core.c.events.contended(o.ctx, ContentionEvent{o.event()})
 	}
 }
 
-// noteHolder notes who holds the lock.
+// noteHolder records who holds the lock.
 func (o *observed) noteHolder(s *wait.Seen) {
 	if o != nil && s.Holder != "" {
 		o.holder = s.Holder
@@ -70,10 +70,10 @@ func (o *observed) end(e AcquireEvent) {
 	if o == nil {
 		return
 	}
-	defer o.opens()
-	of := o.event()
-	of.HoldID, of.Token, of.Entry = e.HoldID, e.Token, e.Entry
-	e.Event, e.Wait, e.Contended = of, o.of.c.now().Sub(o.began), o.contended
+	defer o.deliverEarly()
+	event := o.event()
+	event.HoldID, event.Token, event.Entry = e.HoldID, e.Token, e.Entry
+	e.Event, e.Wait, e.Contended = event, o.core.c.now().Sub(o.began), o.contended
 	e.HandedOver = o.handedOver && e.Err == nil
 	if e.HolderID = o.holder; e.HandedOver {
 		e.HolderID = e.HoldID // both holds have it
@@ -84,29 +84,29 @@ func (o *observed) end(e AcquireEvent) {
 			e.Err = nil
 		}
 	}
-	o.of.c.events.acquireEnd(o.ctx, e)
+	o.core.c.events.acquireEnd(o.ctx, e)
 }
 
-// opens has events of the hold delivered from now on.
-func (o *observed) opens() {
+// deliverEarly delivers the early events of the hold. Later events are delivered without delay.
+func (o *observed) deliverEarly() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.open = true
+	o.ended = true
 	for _, fn := range o.early {
-		o.of.c.events.Surely(fn)
+		o.core.c.events.Surely(fn)
 	}
 	o.early = nil
 }
 
-// tell has an event of the hold delivered, but not before AcquireEnd has returned.
-func (o *observed) tell(deliver func(fn func()), fn func()) {
+// deliver delivers an event of the hold, but not before AcquireEnd has returned.
+func (o *observed) deliver(deliver func(fn func()), fn func()) {
 	if o == nil {
 		deliver(fn)
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.open {
+	if !o.ended {
 		o.early = append(o.early, fn)
 		return
 	}
@@ -131,7 +131,7 @@ func (h *hold) tellLoss(now clock.Instant, cause error) {
 	h.core.c.totals.losses.Add(1)
 	events, o := h.core.c.events, h.observed
 	e := LossEvent{Event: h.event(0), Held: now.Sub(h.first.since), Cause: cause}
-	o.tell(events.Surely, func() {
+	o.deliver(events.Surely, func() {
 		if o != nil {
 			events.lost(o.ctx, e)
 		}
@@ -143,21 +143,21 @@ func (h *hold) tellLoss(now clock.Instant, cause error) {
 // tellRenewalLocked reports the answer to a renewal to the Observer, before the answer has an effect.
 func (h *hold) tellRenewalLocked(sent, now clock.Instant, err error) {
 	o, events := h.observed, h.core.c.events
-	if o == nil || !tells[RenewalObserver](events) { // very many holds are renewed
+	if o == nil || !observes[RenewalObserver](events) { // very many holds are renewed
 		return
 	}
 	left := h.deadline.Sub(now)
-	o.tell(events.Later, func() {
+	o.deliver(events.Later, func() {
 		events.renewed(o.ctx, RenewalEvent{Event: h.event(0), Left: left, Took: now.Sub(sent), Err: err})
 	})
 }
 
 func (h *hold) tellRetry(operation string, err error) {
 	o, events := h.observed, h.core.c.events
-	if o == nil || !tells[RetryObserver](events) {
+	if o == nil || !observes[RetryObserver](events) {
 		return
 	}
-	o.tell(events.Later, func() {
+	o.deliver(events.Later, func() {
 		events.retry(o.ctx, RetryEvent{Event: h.event(0), Operation: operation, Locks: 1, Err: err})
 	})
 }
@@ -169,7 +169,7 @@ func (h *hold) tellUnlocked(l *Lease, err error) {
 		return
 	}
 	since := l.since
-	ends := l.ends && !errors.Is(err, ErrLeaseLost) // otherwise Lost ends it
+	ends := l.ends && !errors.Is(err, ErrLeaseLost) // otherwise the hold has ended by a loss
 	if ends {
 		since = h.first.since
 	}
@@ -178,9 +178,9 @@ func (h *hold) tellUnlocked(l *Lease, err error) {
 	})
 }
 
-// about returns a context whose requests are about something, for retries of them.
+// about returns a context that has the subject of its requests, for the events of their retries.
 func (e *events) about(ctx context.Context, subject any) context.Context {
-	if !tells[RetryObserver](e) {
+	if !observes[RetryObserver](e) {
 		return ctx
 	}
 	return context.WithValue(ctx, subjectKey{}, subject)

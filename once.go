@@ -18,7 +18,7 @@ import (
 // Details: https://go-rlock.github.io/rlock/latest/synchronizers/#once
 type Once struct{ inspected }
 
-// failureText is the part of the text of an error that other callers get.
+// failureText returns the part of an error's text that other callers get.
 func failureText(text string) string {
 	const most = 1 << 10 // bytes
 	if len(text) > most {
@@ -93,14 +93,14 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 // after the last request for one.
 func (o *Once) mayRun(ctx context.Context, lease *Lease, outcome beforeOption) error {
 	l := coreOf(o)
-	asked := l.c.env.Clock.Now()
+	requestedAt := l.c.env.Clock.Now()
 	if err := outcome(l.c.events.about(ctx, l)); err != nil {
-		return l.error(l.cutShort(ctx, err, asked))
+		return l.error(l.cutShort(ctx, err, requestedAt))
 	}
 	return lease.Err()
 }
 
-// settled is why Do does not run its function: there is a result, or a run has failed.
+// settled is the error of a Do that does not run its function, because a result exists or a run has failed.
 type settled struct {
 	result []byte
 	failed error
@@ -169,7 +169,7 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	l := coreOf(o)
 	if err != nil {
 		unlock := lease.Unlock
-		if ctx.Err() == nil && lease.Err() == nil { // else it may have failed because of that
+		if ctx.Err() == nil && lease.Err() == nil { // otherwise the function may have failed because of that
 			// All that wait now, before the lock is free, have waited for this run. Later callers do not get its
 			// error.
 			l.c.lines.Fail(l.line(""), l.c.env.Clock.Now(), &settled{failed: err})
@@ -177,17 +177,17 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 		}
 		return result, cut.result(err, unlock(ctx))
 	}
-	written := string(result) // perhaps later, when the caller uses the slice for something else
+	written := string(result) // a copy: a retry may write it later, when the caller has changed the slice
 	return result, lease.end(ctx, &finish{
 		task: func(id string, lateCopies bool) protocol.Task {
 			return l.proto.(*protocol.Once).Finish(id, lease.Token(), written, lateCopies)
 		},
-		// Half of it, lest the clock of the server be quicker.
+		// Half of it, because the clock of the server may be faster.
 		traceTime: l.proto.(*protocol.Once).Keep() / 2,
 	})
 }
 
-// fail is Unlock by a script that publishes, for waiters of other clients, why the function has failed.
+// fail is Unlock by a script that also publishes the error of the function, for waiters of other clients.
 func (o *Once) fail(ctx context.Context, lease *Lease, err error) error {
 	text := failureText(err.Error())
 	return lease.end(ctx, &finish{task: func(id string, lateCopies bool) protocol.Task {

@@ -18,10 +18,10 @@ var _ timers.Task = (*hold)(nil)
 const (
 	renews   uint8 = iota // renew the lease of the hold
 	restores              // restore the leases of other holds of the lock: see guarded
-	isAsked               // look for a request to release: see revocation.go
+	isAsked               // poll for a request to release: see revocation.go
 )
 
-// nextLocked is when the watchdog must look at the hold again.
+// nextLocked returns when the watchdog must call the hold again.
 func (h *hold) nextLocked() clock.Instant {
 	next := h.deadline
 	if h.renewed > 0 {
@@ -42,7 +42,7 @@ func (h *hold) nextLocked() clock.Instant {
 	return next
 }
 
-// sooner is the earlier of two times; a zero at is none.
+// sooner returns the earlier of two times. A zero at stands for never.
 func sooner(next, at clock.Instant) clock.Instant {
 	if at.IsZero() {
 		return next
@@ -63,12 +63,12 @@ func (h *hold) Due(now clock.Instant, slack time.Duration) (do timers.Do, next c
 	case h.renewed > 0 && !h.renewAt.After(soon):
 		do = timers.Do{Task: h.core.proto.Renew(h.id(), h.core.c.cfg.watchdogLease), Kind: renews}
 		if h.attempts > 0 {
-			// No answer yet to the last one, which may hang for as long as
-			// go-redis waits: perhaps another node has the slot by now.
+			// The last renewal has no answer yet, and may hang for as long as
+			// go-redis waits. Another node may have the slot by now.
 			h.core.c.wire.RefreshTopology()
 		}
 		h.attempts++
-		h.renewAt = now.Add(h.core.retryAfter()) // if no answer comes
+		h.renewAt = now.Add(h.core.retryAfter()) // if there is no answer
 	case r.guarded != nil && isDue(r.guarded.nextLocked(), soon):
 		do = timers.Do{Task: r.guarded.dueLocked(now), Kind: restores}
 	case r.revocation != nil && isDue(r.revocation.nextLocked(), soon):
@@ -77,7 +77,7 @@ func (h *hold) Due(now clock.Instant, slack time.Duration) (do timers.Do, next c
 	return do, h.nextLocked()
 }
 
-// isDue reports whether a time is set, and not after now.
+// isDue reports whether a time is set and has come.
 func isDue(at, now clock.Instant) bool { return !at.IsZero() && !at.After(now) }
 
 // Answered implements timers.Task.
@@ -88,9 +88,9 @@ func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[pro
 	h.lock()
 	defer h.unlock()
 	now := h.core.c.now()
-	h.checkLocked(now) // a deadline that has passed stays passed
+	h.checkLocked(now) // a renewal after the deadline does not undo the loss
 	if h.state != held {
-		return 0 // a release came first, and the answer may be its effect
+		return 0 // a release was sent first, and the answer may reflect it
 	}
 	switch did.Kind {
 	case restores:
@@ -121,16 +121,16 @@ func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[pro
 	return h.nextLocked()
 }
 
-// guarded is a fixed lease that the watchdog restores. When Redisson
-// renews one hold of a shared lock, it cuts the TTL of the lock to its watchdog timeout:
-// the longer leases of others would end with it if it died then. The watchdog restores
-// them each third of a watchdog lease, assuming that Redisson's is as long.
+// guarded is a hold whose fixed leases the watchdog restores. When Redisson
+// renews one hold of a shared lock, it cuts the TTL of the lock to its watchdog timeout.
+// If that process died then, the longer leases of others would end with that TTL. The watchdog
+// restores them each third of a watchdog lease, on the assumption that Redisson's is as long.
 type guarded struct {
-	h    *hold
-	next clock.Instant // when the watchdog restores them
+	h         *hold
+	restoreAt clock.Instant // when the watchdog restores the leases
 }
 
-// guardLocked has a fixed lease guarded that was confirmed, if it needs that.
+// guardLocked makes the watchdog restore a confirmed fixed lease, if the type of lock needs that.
 func (h *hold) guardLocked(lease time.Duration) {
 	if lease <= h.core.c.cfg.watchdogLease || !protocol.Is[protocol.Guarded](h.core.proto) {
 		return
@@ -139,32 +139,32 @@ func (h *hold) guardLocked(lease time.Duration) {
 	if r.guarded == nil {
 		r.guarded = &guarded{h: h}
 	}
-	r.guarded.next = h.renewAt
+	r.guarded.restoreAt = h.renewAt
 }
 
-// nextLocked is when there is something to send; zero: never.
+// nextLocked returns when the next request is due; zero for never.
 func (g *guarded) nextLocked() clock.Instant {
-	if g.h.renewed > 0 || !g.next.Add(g.h.core.c.cfg.watchdogLease).Before(g.h.expires) {
+	if g.h.renewed > 0 || !g.restoreAt.Add(g.h.core.c.cfg.watchdogLease).Before(g.h.expires) {
 		return 0
 	}
-	return g.next
+	return g.restoreAt
 }
 
 func (g *guarded) dueLocked(now clock.Instant) protocol.Task {
-	g.next = now.Add(g.h.core.c.cfg.watchdogLease / 3)
+	g.restoreAt = now.Add(g.h.core.c.cfg.watchdogLease / 3)
 	return g.h.core.proto.Renew(g.h.id(), 0)
 }
 
 func (g *guarded) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) {
 	switch {
 	case r.Err != nil || r.TooFew != nil:
-		g.next = min(g.next, now.Add(g.h.core.retryAfter()))
+		g.restoreAt = min(g.restoreAt, now.Add(g.h.core.retryAfter()))
 	case r.Outcome != protocol.Done:
 		g.h.loseLocked(now, absence(r.Outcome))
 	}
 }
 
-// doubtLocked logs, once, that a hold goes on although it may have been lost meanwhile.
+// doubtLocked logs, once, that a hold continues although it may have been lost meanwhile.
 func (h *hold) doubtLocked(doubt error) {
 	if h.rareState().doubted == (doubt != nil) {
 		return
@@ -238,19 +238,19 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	began, sent := c.env.Clock.Now(), h.noteRequest(d)
 	r := h.core.proto.Renew(h.id(), d).Do(c.events.about(ctx, h.core), c.cfg.commandTimeout)
 	err := confirmed(&r, ErrUnreachable)
-	if err != nil { // before the guard is locked: the Err of a context may lock it too
+	if err != nil { // checked before the guard is locked, because the Err of a context may lock it too
 		err = h.core.cutShort(ctx, err, began)
 	}
 	h.lock()
 	defer h.unlock()
 	if err != nil {
-		if l.err != nil { // the end of the lease may have cut the request off
+		if l.err != nil { // the end of the lease may have canceled the request
 			err = l.err
 		}
 		return h.error(err)
 	}
 	if h.state == held && l.err == nil {
-		h.checkLocked(c.now()) // a deadline that has passed stays passed
+		h.checkLocked(c.now()) // a renewal after the deadline does not undo the loss
 		if r.Outcome != protocol.Done {
 			h.loseLocked(c.now(), absence(r.Outcome))
 		}

@@ -12,17 +12,17 @@ import (
 // holder decides (ReleaseRequested).
 //
 // A request is a key in Redis for each hold that is meant, named after its id, and a message
-// that some holder was asked. The message carries no data: a holder who gets it looks for its
-// key. A holder who does not listen costs nothing: no key of its own, no command, no channel.
+// that a holder was asked. The message carries no data: a holder that gets it polls its
+// key. A holder that does not listen costs nothing: no key, no command, no channel.
 // The first ReleaseRequested of a hold subscribes and looks for the key. Nothing is missed:
 //   - A request that came before the subscription was confirmed, as while the lock was being
 //     acquired, has left its key before the poll that follows the confirmation.
 //   - The same holds for each time that the subscription is broken and confirmed again.
-//   - If messages do not come at all (PUBLISH or SUBSCRIBE is forbidden), the watchdog looks
+//   - If no messages are delivered (PUBLISH or SUBSCRIBE is forbidden), the watchdog polls
 //     each third of a watchdog lease.
 //
 // And no holder gets the request for another hold: ids are not used again, so a request that arrives late, or twice,
-// or that nobody has received, means nothing to the next hold. Nobody has to remove the key, which expires.
+// or that was not received, has no effect on the next hold. The key expires, so no client has to remove it.
 //
 // Owners to whom a hold is handed over (see handover.go) share its id: each who listens gets the request. But a hold
 // whose holder has got a request is released through Redis, not handed over, so that the client that asked comes
@@ -39,8 +39,8 @@ func (l *Lease) ReleaseRequested() <-chan struct{} {
 	return l.listenForRequest(nil)
 }
 
-// listenForRequest makes the lease listen for requests to release. then, if it is given, is called when a request
-// comes, or immediately if one has come.
+// listenForRequest makes the lease listen for requests to release. then, unless nil, is called when a request
+// is received, or immediately if a request was received before.
 func (l *Lease) listenForRequest(then func()) <-chan struct{} {
 	l.lock()
 	on := l.listenersLocked()
@@ -75,21 +75,21 @@ func (l *Lease) notifyRequestLocked() {
 	w.received = true
 	close(w.done)
 	for _, then := range w.then {
-		l.guard().cancelLocked(func(error) { then() }, nil) // it locks another guard
+		l.guard().cancelLocked(func(error) { then() }, nil) // then locks another guard
 	}
 	w.then = nil
 }
 
-// revocationListener polls the key of a request to release a hold: from time to time, and immediately when there may
-// have been a message. The guard of the hold guards it.
+// revocationListener polls the key of a request to release a hold, from time to time, and immediately when a message
+// may have come. The guard of the hold guards it.
 type revocationListener struct {
-	h     *hold
-	next  clock.Instant // when it looks
-	found bool          // there was a request
-	end   func()        // ends the subscription; nil: there is none
+	h           *hold
+	pollAt      clock.Instant // when the next poll is due
+	received    bool          // a request was received
+	unsubscribe func()        // ends the subscription; nil if unsubscribed
 }
 
-// listen begins to listen for requests to release, on behalf of a lease.
+// listen subscribes the hold to requests to release, for a lease.
 func (h *hold) listen(l *Lease) {
 	c, requests := h.core.c, protocol.RevocationOf(h.core.proto)
 	h.lock()
@@ -108,36 +108,37 @@ func (h *hold) listen(l *Lease) {
 	e := &revocationListener{h: h}
 	h.rareLocked().revocation = e
 	h.unlock()
-	// It looks even if the subscription fails, and again when it is confirmed.
-	e.lookSoon()
-	if end := requests.Listen(e.lookSoon); end != nil {
+	// The first poll is sent even if the subscription fails, and another when the subscription is confirmed.
+	e.pollSoon()
+	if end := requests.Listen(e.pollSoon); end != nil {
 		e.keepSubscription(end)
 		return
 	}
-	c.wire.Go(func() { // it is not known yet how to publish
+	c.wire.Go(func() { // the publish command is not known yet
 		if requests.Ready(c.wire.Context()) != nil {
 			return
 		}
-		if end := requests.Listen(e.lookSoon); end != nil {
+		if end := requests.Listen(e.pollSoon); end != nil {
 			e.keepSubscription(end)
 		}
 	})
 }
 
-// releaseRequestedLocked reports whether the holder has got a request to release.
+// releaseRequestedLocked reports whether the hold has received a request to release.
 func (h *hold) releaseRequestedLocked() bool {
 	e := h.rareState().revocation
-	return e != nil && e.found
+	return e != nil && e.received
 }
 
-// listensLocked reports whether it is not over.
-func (e *revocationListener) listensLocked() bool { return !e.found && e.h.state == held }
+// isActiveLocked reports whether the listener still polls: the hold lasts, and no request was received.
+func (e *revocationListener) isActiveLocked() bool { return !e.received && e.h.state == held }
 
-// keepSubscription notes how the subscription is ended, or ends it, if it is not needed any more.
+// keepSubscription stores end, the function that ends the subscription, or calls it if the listener is not active any
+// more.
 func (e *revocationListener) keepSubscription(end func()) {
 	e.h.lock()
-	if e.listensLocked() {
-		e.end, end = end, nil
+	if e.isActiveLocked() {
+		e.unsubscribe, end = end, nil
 	}
 	e.h.unlock()
 	if end != nil {
@@ -145,48 +146,48 @@ func (e *revocationListener) keepSubscription(end func()) {
 	}
 }
 
-// lookSoon makes the watchdog poll immediately.
-func (e *revocationListener) lookSoon() {
+// pollSoon makes the watchdog poll immediately.
+func (e *revocationListener) pollSoon() {
 	e.h.lock()
 	defer e.h.unlock()
-	if e.listensLocked() {
-		e.next = e.h.core.c.now()
+	if e.isActiveLocked() {
+		e.pollAt = e.h.core.c.now()
 		e.h.core.c.watchdog.Hurry(&e.h.Entry)
 	}
 }
 
-// overLocked ends the subscription.
-func (e *revocationListener) overLocked() {
-	if e.end != nil {
-		e.end()
-		e.end = nil
+// endLocked ends the subscription.
+func (e *revocationListener) endLocked() {
+	if e.unsubscribe != nil {
+		e.unsubscribe()
+		e.unsubscribe = nil
 	}
 }
 
-// nextLocked is when to look; zero: never.
+// nextLocked returns when the next poll is due; zero for never.
 func (e *revocationListener) nextLocked() clock.Instant {
-	if !e.listensLocked() {
+	if !e.isActiveLocked() {
 		return 0
 	}
-	return e.next
+	return e.pollAt
 }
 
-// dueLocked returns a poll of the key. A message that comes from now on needs another poll.
+// dueLocked returns a poll of the key. A message after this call causes another poll.
 func (e *revocationListener) dueLocked(now clock.Instant) protocol.Task {
-	e.next = now.Add(e.h.core.c.cfg.watchdogLease / 3)
+	e.pollAt = now.Add(e.h.core.c.cfg.watchdogLease / 3)
 	return protocol.RevocationOf(e.h.core.proto).Asked(e.h.id())
 }
 
 func (e *revocationListener) answeredLocked(now clock.Instant, r protocol.Result[protocol.Kept]) {
 	h := e.h
 	switch {
-	case !e.listensLocked():
+	case !e.isActiveLocked():
 	case r.Err != nil:
-		e.next = min(e.next, now.Add(h.core.retryAfter()))
+		e.pollAt = min(e.pollAt, now.Add(h.core.retryAfter()))
 		h.tellRetry("asked", r.Err)
 	case r.Outcome == protocol.Done:
-		e.overLocked()
-		e.found = true
+		e.endLocked()
+		e.received = true
 		for l := h.leases; l != nil; l = l.next {
 			l.notifyRequestLocked()
 		}
@@ -213,7 +214,7 @@ func (l Inspection) RequestRelease(ctx context.Context) (asked bool, err error) 
 	if err := requests.Ready(ctx); err != nil {
 		return false, l.error(l.cutShort(ctx, err, began))
 	}
-	// First who they are: a request that does not name them could reach the next ones.
+	// First request the ids of the holders: a request to release without ids could reach the next holders.
 	s, err := ask(ctx, l.core, func() protocol.Request[protocol.State] { return l.proto.Inspect() })
 	if err != nil {
 		return false, err
@@ -225,7 +226,7 @@ func (l Inspection) RequestRelease(ctx context.Context) (asked bool, err error) 
 		}
 	}
 	slices.Sort(ids)
-	ids = slices.Compact(ids) // a writer that reads has one id for both
+	ids = slices.Compact(ids) // a writer that also reads has one id for both holds
 	for some := range slices.Chunk(ids, protocol.MostAsked) {
 		if _, err := ask(ctx, l.core, func() protocol.Request[bool] { return requests.RequestRelease(some) }); err != nil {
 			return false, err

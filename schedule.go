@@ -70,9 +70,9 @@ func (i Interval) Next(after time.Time) time.Time {
 	return after.Truncate(i.every).Add(i.every)
 }
 
-// latestTicks are the latest times of a schedule that are after one time and not after another. It asks
-// for the times of the last second, and then goes back twice as far each time, so that it asks for few more
-// than it returns, however long ago after is.
+// latestTicks returns the latest times of a schedule that are after one time and not after another. It computes
+// the times of the last second, and then goes back twice as far each time. So it computes few more times
+// than it returns, no matter how long ago after is.
 func latestTicks(next func(after time.Time) time.Time, after, until time.Time, most int) (ticks []time.Time) {
 	for back := time.Second; ; back *= 2 {
 		from := until.Add(-back)
@@ -86,7 +86,7 @@ func latestTicks(next func(after time.Time) time.Time, after, until time.Time, m
 				ticks = append(ticks[:0], ticks[1:]...)
 			}
 			ticks = append(ticks, t.Round(0))
-			from = t.Truncate(time.Millisecond).Add(time.Millisecond - 1) // what comes before that is the same tick
+			from = t.Truncate(time.Millisecond).Add(time.Millisecond - 1) // earlier times are the same tick
 		}
 		if all || len(ticks) == most {
 			return ticks
@@ -108,14 +108,15 @@ func InZone(next func(after time.Time) time.Time, zone *time.Location) func(afte
 	return func(after time.Time) time.Time { return z.next(after).In(after.Location()) }
 }
 
-// zoned is a schedule in a zone. A time of day is a time of the schedule that the hours around it do not have.
+// zoned is a schedule in a zone. In it, a time of day is a time of the schedule that the schedule does not have at other
+// hours.
 type zoned struct {
 	schedule func(after time.Time) time.Time
 	zone     *time.Location
 }
 
-// longestChange is by how much clocks change at most. A zone that changes by more skips a day or repeats it: it moves
-// over the date line.
+// longestChange is the largest change of the clocks. A zone that changes by more skips or repeats a day: it has moved
+// across the date line.
 const longestChange = 3 * time.Hour
 
 func (z zoned) next(after time.Time) time.Time {
@@ -130,12 +131,12 @@ func (z zoned) next(after time.Time) time.Time {
 		}
 		change, by := changeBefore(t)
 		switch {
-		case by < 0 && t.Sub(change) < -by && !z.eachHour(t, t): // its clock showed that time before
+		case by < 0 && t.Sub(change) < -by && !z.eachHour(t, t): // the clock of the zone showed that time before
 			if first := t.Add(by); first.After(after) {
 				return first
 			}
 		case by > 0 && t.Sub(change) < by && !z.schedule(t.Add(-1)).Equal(t):
-			// The schedule stepped over the gap without noticing.
+			// The schedule has stepped over the gap.
 		default:
 			return t
 		}
@@ -174,7 +175,7 @@ func changeBefore(t time.Time) (change time.Time, by time.Duration) {
 	return change, by
 }
 
-// unchanged is t in a zone that always differs from UTC by as much as the zone of t does then, and by some hours more.
+// unchanged returns t in a zone with a fixed offset: the offset of t, and some hours more.
 func unchanged(t time.Time, hours int) time.Time {
 	_, offset := t.Zone()
 	return t.In(time.FixedZone("", offset+hours*3600))

@@ -169,7 +169,7 @@ func (a *taking) look(ctx context.Context) found {
 		return found{done: true, left: r.Outcome.Free}
 	case protocol.Busy:
 		if a.lateCopies {
-			a.giveUp() // a late copy would take permits, and its reply would not come here
+			a.giveUp() // a late copy would take permits, and its reply would be lost
 		}
 		t := r.Outcome.Supply
 		return found{rest: -1, seen: wait.Seen{Semaphore: true, Supply: t}, oversized: t.Counted && a.Need > t.All}

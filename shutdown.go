@@ -30,8 +30,8 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	left := len(c.watchdog.Close())
 	holds := c.watchdog.all()
 
-	// Goroutines that end immediately are waited for in any case, so that nothing of
-	// the client runs any more, but not those that hang in go-redis.
+	// Wait for goroutines that end immediately in any case, so that nothing of the client
+	// runs any more, but not for goroutines that hang in go-redis.
 	c.lines.Close()
 	moment, cancel := context.WithTimeout(context.Background(), protocol.GiveUpGrace)
 	defer cancel()
@@ -57,7 +57,7 @@ func (c *Client) released(ctx context.Context) error {
 	defer context.AfterFunc(c.wire.Context(), cancel)()
 	for {
 		// A call that is under way may leave a hold or a clean-up when it ends. So
-		// nothing is left only if there is none after the last call.
+		// everything is released only if nothing is left after the last call.
 		err := c.watchdog.WaitIdle(waiting)
 		if err == nil {
 			err = c.calls.Wait(waiting)
@@ -78,7 +78,7 @@ var errStopped = errors.New("an earlier shutdown ran out of time")
 // unreleasedNames is how many locks an error of Shutdown names.
 const unreleasedNames = 5
 
-// unreleased says in words what Shutdown had no time for: so many tasks, and the holds among them.
+// unreleased describes what Shutdown had no time for: the number of tasks, and the holds among them.
 func unreleased(holds []*hold, tasks int) string {
 	var names []string
 	for _, h := range holds {
@@ -93,7 +93,7 @@ func unreleased(holds []*hold, tasks int) string {
 		}
 		what = append(what, fmt.Sprintf("still held, until their leases run out: %d (%s)", count, strings.Join(names, ", ")))
 	}
-	if n := tasks - count; n > 0 { // fewer, if a hold has ended or begun meanwhile
+	if n := tasks - count; n > 0 { // smaller if a hold has ended or begun meanwhile
 		what = append(what, fmt.Sprintf("releases that Redis has not confirmed: %d", n))
 	}
 	if len(what) == 0 {

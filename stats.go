@@ -70,9 +70,9 @@ func (h *hold) openTo(all []*Lease) []*Lease {
 	return all
 }
 
-// lateRenewals is for how many holds no renewal was confirmed for two thirds of their lease or
-// longer, of which one third is how often they are renewed; when the first of these is lost; and why
-// its renewal has failed, if that is known.
+// lateRenewals returns the number of holds without a confirmed renewal for two thirds of their lease or
+// longer; a renewal is due each third. first is when the first of these holds is lost, and why is the
+// error of its renewal, or nil if unknown.
 func (c *Client) lateRenewals() (late int, first time.Duration, why error) {
 	for _, h := range c.watchdog.all() {
 		h.lock()
@@ -116,8 +116,8 @@ func (c *Client) Ping(ctx context.Context) error {
 	return &Error{Err: err}
 }
 
-// pingMasters asks each master whether it grants locks, and asLock also whether the user may acquire
-// one, and returns why not.
+// pingMasters requests from each master whether it grants locks. If asLock is true, it also checks whether the user may
+// acquire a lock. It returns why not.
 func (c *Client) pingMasters(ctx context.Context, asLock bool) (masters []wire.Master, failed []error, err error) {
 	began := time.Now()
 	masters, err = c.wire.Masters(ctx, c.cfg.commandTimeout)
@@ -133,7 +133,7 @@ func (c *Client) pingMasters(ctx context.Context, asLock bool) (masters []wire.M
 	for i, m := range masters {
 		pings = append(pings, func() (struct{}, error) {
 			if keys[i] == "" {
-				return struct{}{}, nil // none of its slots can have a lock with the prefix
+				return struct{}{}, nil // no slot of this master can have a lock with the prefix
 			}
 			err := granted(c.site.Ping(keys[i], asLock).Do(ctx, left()))
 			if err != nil && m.Addr != "" {
@@ -151,7 +151,7 @@ func (c *Client) pingMasters(ctx context.Context, asLock bool) (masters []wire.M
 	return masters, failed, nil
 }
 
-// granted is why a lock would not have been granted.
+// granted returns why a lock would not have been granted.
 func granted(r protocol.Result[protocol.Entered]) error {
 	if err := confirmed(&r, ErrNotAcquired); err != nil {
 		return err

@@ -14,15 +14,15 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// mostTogether is how many locks one script takes or releases: some ten commands for each, and a server serves nobody
-// else meanwhile.
+// mostTogether is how many locks one script acquires or releases: it runs some ten commands for each, and the server
+// runs no other command meanwhile.
 const mostTogether = 100
 
 // together takes all members by one script, if they are plain locks of one client and
 // server or slot, the caller holds none of them, and nobody waits in line for one. It reports
 // whether it has taken them; if not, and without an error, nothing is held and the members
 // have to be taken one by one.
-func (r *round) together(ctx context.Context, wait bool) (done bool, err error) {
+func (r *memberRound) together(ctx context.Context, wait bool) (done bool, err error) {
 	var cores []*core
 	var proto []*protocol.Lock
 	for _, l := range r.m.members {
@@ -86,12 +86,12 @@ func oneSlot(locks []*protocol.Lock) bool {
 	return !slices.ContainsFunc(locks, func(l *protocol.Lock) bool { return l.Slot() != locks[0].Slot() })
 }
 
-// errSlots is the error where one script may not, as the server has said.
+// errSlots is the error if the server has replied that one script may not use the keys of all locks.
 var errSlots = errors.New("the locks are in several slots of a cluster")
 
 // tell reports the ends of the attempts to the Observer: granted attempts have a lease, even if all are given
 // back.
-func (r *round) tell(attempts []*attempt) {
+func (r *memberRound) tell(attempts []*attempt) {
 	for i, a := range attempts {
 		if i < len(r.leases) {
 			r.leases[i].granted(a.observed, AcquireEvent{Attempts: 1})
@@ -102,7 +102,7 @@ func (r *round) tell(attempts []*attempt) {
 }
 
 // all sends the one request of together, and handles the answer.
-func (r *round) all(ctx context.Context, attempts []*attempt, locks []*protocol.Lock, wait bool) (done bool, err error) {
+func (r *memberRound) all(ctx context.Context, attempts []*attempt, locks []*protocol.Lock, wait bool) (done bool, err error) {
 	first := attempts[0]
 	first.Asks = first
 	first.came = first.core.c.env.Clock.Now()
@@ -146,7 +146,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, locks []*protocol.
 		}
 	}
 	if err != nil {
-		err = first.interrupted(ctx, err) // a process that was stopped may find both ended
+		err = first.interrupted(ctx, err) // if the process was stopped, both contexts may have ended
 	}
 	if err == nil && !wait && ans.Outcome.Verdict == protocol.Quarantined {
 		err = because(ErrNotAcquired, protocol.InQuarantine{Left: ans.Outcome.Rest})
@@ -162,7 +162,7 @@ func (r *round) all(ctx context.Context, attempts []*attempt, locks []*protocol.
 	return false, err
 }
 
-// giveBack unlocks leases in the background, and closes done then. The watchdog repeats what fails. Shutdown waits for
+// giveBack unlocks leases in the background, and then closes done. The watchdog repeats what fails. Shutdown waits for
 // the holds, until they have ended.
 func giveBack(ctx context.Context, leases []*Lease) (done chan struct{}) {
 	done = make(chan struct{})
@@ -179,7 +179,7 @@ func giveBack(ctx context.Context, leases []*Lease) (done chan struct{}) {
 func unlockAll(ctx context.Context, leases []*Lease) error {
 	errs := make([]error, len(leases))
 	all := make([]unlocking, len(leases))
-	parties := map[protocol.Slot][]int{} // which of them
+	parties := map[protocol.Slot][]int{} // indexes of the leases by Slot
 	var wg sync.WaitGroup
 	alone := func(i int) {
 		wg.Go(func() { errs[i] = leases[i].endUnlock(all[i].complete(ctx, leases[i].client().unlockLimit())) })
@@ -219,7 +219,7 @@ func unlockAll(ctx context.Context, leases []*Lease) error {
 	for i, err := range errs {
 		switch {
 		case errors.Is(err, ErrLeaseLost):
-			return err // a loss has one cause: the first lost member's
+			return err // report the cause of the first lost member
 		case errors.Is(err, ErrUnlocked):
 			errs[i] = nil
 		}

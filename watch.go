@@ -32,11 +32,11 @@ func (to statesTo) Update(s *watchedState) {
 	to.Send(own)
 }
 
-// view identifies what is watched. Types that are one lock may show different parts of its state, and subscribe to
-// different channels.
+// view identifies the state that a watch shows. Types with the same LockID may show different parts of the state, and
+// subscribe to different channels.
 type view struct {
-	lock protocol.LockID
-	of   any
+	lock  protocol.LockID
+	shown any
 }
 
 func (l *core) watched() watch.Source[watchedState] {
@@ -54,7 +54,7 @@ func (l *core) watched() watch.Source[watchedState] {
 			if l.proto.Ready(ctx) != nil {
 				return nil
 			}
-			// Where each waiter has a channel of its own there may be none for others.
+			// A type whose waiters have separate channels may have no channel for watches.
 			return l.proto.Listen("", notify)
 		},
 		Changed: changed,
@@ -65,7 +65,7 @@ func (l *core) watched() watch.Source[watchedState] {
 			return s.TTL + time.Millisecond // Redis drops a key in the millisecond after its last one
 		},
 		Fill: func(s *watchedState) {
-			s.Holders = slices.Clone(s.Holders) // those that were seen are compared later
+			s.Holders = slices.Clone(s.Holders) // Changed compares the original slice later
 			l.nameHolders(s.Holders, protocol.GiveUpGrace)
 		},
 		Failed: func(ctx context.Context, err error) {

@@ -15,22 +15,22 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// watchdog looks after the holds of a client: each is one of the timers, which call it when it has to be
-// renewed (renewal.go), and at its deadline. The watchdog knows which holds there are, and logs outages.
+// watchdog renews the holds of a client. Each hold is a task of the timers, which call it when it has to be
+// renewed (renewal.go), and at its deadline. The watchdog has a list of all holds, and logs outages.
 type watchdog struct {
 	*timers.Timers
 	events *events
 
 	mu      sync.Mutex      // guards the rest
-	holds   map[int64]*hold // by number; hold.twin has the others of that number
-	count   int             // of all holds
-	most    int             // numbers that there were
+	holds   map[int64]*hold // holds by number; hold.twin links holds with the same number
+	count   int             // number of holds
+	most    int             // largest size of holds so far
 	failing failing
 
 	losses losses
 }
 
-// spareHolds is for how many holds that have ended the watchdog keeps room.
+// spareHolds is the size up to which the watchdog keeps an empty map.
 const spareHolds = 1000
 
 func newWatchdog(env *seam.Env, t clock.Timeline, d *wire.Deployment, events *events, lease time.Duration) *watchdog {
@@ -38,12 +38,12 @@ func newWatchdog(env *seam.Env, t clock.Timeline, d *wire.Deployment, events *ev
 	w.Timers = timers.New(timers.Config{
 		Env: env, Timeline: t, Wire: d, Slack: min(lease/60, 100*time.Millisecond), Answered: w.renewed,
 	})
-	w.losses.of, w.losses.entry.Task = w, &w.losses
+	w.losses.watchdog, w.losses.entry.Task = w, &w.losses
 	w.AddBackground(&w.losses.entry)
 	return w
 }
 
-// watch begins to look after a hold, which is due at a time.
+// watch adds a hold, which is due at a time.
 func (w *watchdog) watch(h *hold, at clock.Instant) {
 	w.mu.Lock()
 	if w.holds == nil {
@@ -77,7 +77,7 @@ func (w *watchdog) forget(h *hold) {
 	if len(w.holds) > 0 {
 		return
 	}
-	w.failing.nodes = nil // there are no more renewals that could show the end of an outage
+	w.failing.nodes = nil // without renewals, the end of an outage cannot be detected
 	if w.most > spareHolds {
 		w.holds, w.most = nil, 0 // a map does not shrink
 	}
@@ -96,14 +96,14 @@ func (w *watchdog) all() []*hold {
 	return all
 }
 
-// held is how many holds there are.
+// held returns the number of holds.
 func (w *watchdog) held() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.count
 }
 
-// tokenOf is the fencing token of a hold of this client, or 0.
+// tokenOf returns the fencing token of a hold of this client, or 0.
 func (w *watchdog) tokenOf(lock protocol.LockID, side protocol.Side, number int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,7 +115,7 @@ func (w *watchdog) tokenOf(lock protocol.LockID, side protocol.Side, number int6
 	return 0
 }
 
-// check asks Redis about the client's holds of a lock, as a renewal would; see
+// check polls the client's holds of a lock in Redis, as a renewal would; see
 // seam.Env.
 func (w *watchdog) check(lock string) {
 	held := slices.DeleteFunc(w.all(), func(h *hold) bool { return h.core.name() != lock })
@@ -126,18 +126,18 @@ func (w *watchdog) check(lock string) {
 	}
 }
 
-// failing are the outages that the renewals of a client see, by node. The mutex of the watchdog guards it.
+// failing has the outages that the renewals of a client have met, by node. The mutex of the watchdog guards it.
 type failing struct {
 	lease time.Duration
 	nodes map[any]failure
 }
 
-// failure is an outage of a node: when a renewal failed there first, and when last.
+// failure is an outage of a node, with the times of the first and the latest failed renewal.
 type failure struct{ since, last clock.Instant }
 
-// fails notes a failed renewal, and reports whether an outage begins with it. If no renewal has failed for a whole
-// lease, the outage before has ended with the last hold there.
-func (f *failing) fails(node any, now clock.Instant) (begins bool) {
+// fails records a failed renewal, and reports whether it begins an outage. If no renewal has failed for a whole
+// lease, the previous outage ended with the last hold on the node.
+func (f *failing) fails(node any, now clock.Instant) (isNew bool) {
 	outage, goesOn := f.nodes[node]
 	if goesOn = goesOn && now.Sub(outage.last) <= f.lease; !goesOn {
 		outage.since = now
@@ -149,15 +149,15 @@ func (f *failing) fails(node any, now clock.Instant) (begins bool) {
 	return !goesOn
 }
 
-// succeeds notes a renewal that has succeeded, and reports whether an outage ends with it, and how long that
-// was.
+// succeeds records a successful renewal, and reports whether it ends an outage, and how long the outage has
+// lasted.
 func (f *failing) succeeds(node any, now clock.Instant) (after time.Duration, ends bool) {
 	outage, is := f.nodes[node]
 	delete(f.nodes, node)
 	return now.Sub(outage.since), is && now.Sub(outage.last) <= f.lease
 }
 
-// renewed counts the answers of a node to a pipeline of renewals.
+// renewed handles the replies of a node to a pipeline of renewals.
 func (w *watchdog) renewed(node redis.UniversalClient, renewals []wire.Answer) {
 	renewed, failed := false, error(nil)
 	for _, a := range renewals {
@@ -170,7 +170,7 @@ func (w *watchdog) renewed(node redis.UniversalClient, renewals []wire.Answer) {
 }
 
 // renewals logs when the renewals of a node, or of the nodes of a RedLock, begin to
-// fail without an answer, and when one succeeds again: once each, however many holds there
+// fail without an answer, and when a renewal succeeds again. It logs each once, no matter how many holds there
 // are.
 func (w *watchdog) renewals(key any, node redis.UniversalClient, renewed bool, failed error) {
 	w.mu.Lock()
@@ -189,7 +189,7 @@ func (w *watchdog) renewals(key any, node redis.UniversalClient, renewed bool, f
 	}
 }
 
-// ofNode are attributes for the log, after the address of a node if that is known.
+// ofNode returns attributes for the log, after the address of a node if it is known.
 func ofNode(node redis.UniversalClient, attrs ...any) []any {
 	if one, ok := node.(*redis.Client); ok {
 		attrs = append([]any{"node", one.Options().Addr}, attrs...)
@@ -197,60 +197,60 @@ func ofNode(node redis.UniversalClient, attrs ...any) []any {
 	return attrs
 }
 
-// mostLossLines is how many lost holds have a line of the log each, in a second. All others of that second have one
-// together: an outage may end very many.
+// mostLossLines is how many lost holds get a log line each within a second. All other losses of that second share one
+// line: an outage may end very many holds.
 const mostLossLines = 9
 
-// losses logs lost holds. It implements timers.Task, for the line at the end of a second.
+// losses logs lost holds. It implements timers.Task to write the shared line at the end of a second.
 type losses struct {
-	of    *watchdog
-	entry timers.Entry
+	watchdog *watchdog
+	entry    timers.Entry
 
-	mu    sync.Mutex    // guards the rest
-	since clock.Instant // when the second began
-	lines int           // in it
-	more  int           // holds without a line
-	cause error         // of the last of them
-	over  bool          // the client is closed: each has a line
+	mu          sync.Mutex    // guards the rest
+	secondStart clock.Instant // when the second began
+	lines       int           // lines in the second
+	more        int           // losses without a line
+	cause       error         // cause of the latest loss without a line
+	isClosed    bool          // the client is closed: each loss gets a line
 }
 
-// log logs a lost hold. It is called where the Logger may be.
+// log logs a lost hold. It is called by the goroutine of the queue, which may call the Logger.
 func (s *losses) log(attrs []any, cause error) {
-	now := s.of.Now()
+	now := s.watchdog.Now()
 	s.mu.Lock()
 	more := 0
-	if now.Sub(s.since) >= time.Second {
-		more, s.more, s.since, s.lines = s.more, 0, now, 0
+	if now.Sub(s.secondStart) >= time.Second {
+		more, s.more, s.secondStart, s.lines = s.more, 0, now, 0
 	}
-	single, before := s.over || s.lines < mostLossLines, s.cause
+	single, before := s.isClosed || s.lines < mostLossLines, s.cause
 	if single {
 		s.lines++
 	} else {
 		if s.more, s.cause = s.more+1, cause; s.more == 1 {
-			s.of.Move(&s.entry, s.since.Add(time.Second))
+			s.watchdog.Move(&s.entry, s.secondStart.Add(time.Second))
 		}
 	}
 	s.mu.Unlock()
 	s.together(more, before)
 	if single {
-		s.of.events.Logger.Warn("rlock: lease lost", append(attrs, "cause", cause)...)
+		s.watchdog.events.Logger.Warn("rlock: lease lost", append(attrs, "cause", cause)...)
 	}
 }
 
 // together logs how many more holds were lost.
 func (s *losses) together(holds int, cause error) {
 	if holds > 0 {
-		s.of.events.Logger.Warn("rlock: more leases lost", "holds", holds, "cause", cause)
+		s.watchdog.events.Logger.Warn("rlock: more leases lost", "holds", holds, "cause", cause)
 	}
 }
 
-// flush has the line of the second written, after what waits for the Logger: losses are counted there. No second ends when the
-// client is closed.
-func (s *losses) flush(over bool) {
-	s.of.events.Surely(func() {
+// flush queues the shared line of the second. It goes through the queue because queued losses are counted before it. After
+// a call with closed, each loss gets a line, because no second ends any more.
+func (s *losses) flush(closed bool) {
+	s.watchdog.events.Surely(func() {
 		s.mu.Lock()
 		more, cause := s.more, s.cause
-		s.more, s.over = 0, s.over || over
+		s.more, s.isClosed = 0, s.isClosed || closed
 		s.mu.Unlock()
 		s.together(more, cause)
 	})
