@@ -344,7 +344,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 }
 
 // A probe sees that renewals do not get through, before the first lease is lost.
-func TestPingSeesLateRenewals(t *testing.T) {
+func TestPingReportsLateRenewals(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	var clock locktest.Clock

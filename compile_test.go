@@ -317,7 +317,7 @@ func TestCompilerNamesTheCallThatDoesNotTakeAnOption(t *testing.T) {
 }
 
 // What else the documentation says of types.
-func TestWhatCompiles(t *testing.T) {
+func TestSnippetsOfTypesCompile(t *testing.T) {
 	t.Parallel()
 	s := newSnippets(t)
 	for body, wrong := range map[string]string{

@@ -91,7 +91,7 @@ func TestEachTypeKeepsTheContractOfALease(t *testing.T) {
 	})
 }
 
-func TestEachTypeTellsALoss(t *testing.T) {
+func TestEachTypeReportsALoss(t *testing.T) {
 	t.Parallel()
 	onEachType(t, func(t *testing.T, k locktest.Type, b *locktest.Backend, stock string) {
 		rdb := b.Client(t)
@@ -185,7 +185,7 @@ func TestEachTypeLeavesNothingOfAWaitThatEnds(t *testing.T) {
 	})
 }
 
-func TestEachTypeRefusesWhatIsWrong(t *testing.T) {
+func TestEachTypeRefusesInvalidArguments(t *testing.T) {
 	t.Parallel()
 	c := locktest.OnMiniredis(t).NewClient(t)
 	for _, k := range locktest.Types {

@@ -246,7 +246,7 @@ func TestFencedLockRefusesBadArguments(t *testing.T) {
 
 // State and Watch show the counter as the token of a holder that raised it, and not of
 // one that took the name as another type.
-func TestFencedStateShowsTheCounterOfThoseWhoRaisedIt(t *testing.T) {
+func TestFencedStateShowsTheCounterOnlyForHoldsThatRaisedIt(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		const java = "285475da-9152-4c83-822a-67ee2f116a79:52"

@@ -363,7 +363,7 @@ type bothSides struct{ reader, writer rlock.Locker }
 
 // A waiter behind others of its client has not looked itself, and is told the same. What it asked for
 // decides whether there is advice: the one before it need not be of its type.
-func TestWaitersBehindOthersHearOfTheOwnClient(t *testing.T) {
+func TestErrorOfAWaiterBehindOthersNamesTheOwnClient(t *testing.T) {
 	t.Parallel()
 	c := locktest.OnMiniredis(t).NewClient(t)
 	lease := locktest.MustLock(t, c.NewLock("a"))
@@ -380,7 +380,7 @@ func TestWaitersBehindOthersHearOfTheOwnClient(t *testing.T) {
 }
 
 // The leader of a client of which another candidate waits, and who runs a Once, are named so, too.
-func TestCandidateBehindItsOwnClientIsTold(t *testing.T) {
+func TestErrorNamesALeaderOfTheSameClient(t *testing.T) {
 	t.Parallel()
 	c := locktest.OnMiniredis(t).NewClient(t)
 	e := c.NewElection("job")

@@ -21,7 +21,7 @@ import (
 )
 
 // What an owner does at one lock costs the same however many others it holds.
-func TestLookingUpALockOfAnOwnerDoesNotWalkTheOthers(t *testing.T) {
+func TestLookupOfAnOwnersLockTakesConstantTime(t *testing.T) {
 	c := &Client{cfg: defaults()}
 	look := func(holding int) time.Duration {
 		own := &owner{}
@@ -140,7 +140,7 @@ func TestObserverNeedsNoOptionalMethod(t *testing.T) {
 }
 
 // What the last look has found out about the servers says more than that the next is not answered.
-func TestUnansweredLookKeepsTheErrorOfTheOneBefore(t *testing.T) {
+func TestUnansweredRequestKeepsThePreviousError(t *testing.T) {
 	sent := time.Now()
 	before := fmt.Errorf("%w; node 3: no answer", quorum.ErrNoQuorum)
 	s := snapshot{Seen: wait.Seen{Err: before, Pending: sent}}
@@ -281,7 +281,7 @@ func TestAllocationsOfAPairAboveTheRequests(t *testing.T) {
 }
 
 // A hold keeps its number only: the number must tell its id, whatever its type.
-func TestNumberOfAHoldTellsItsID(t *testing.T) {
+func TestNumberOfAHoldDeterminesItsID(t *testing.T) {
 	c := unserved(t)
 	defer c.watchdog.Close()
 	for _, l := range []*core{c.NewLock("a").core, c.NewFencedLock("a").core, c.NewReadWriteLock("b").Reader.core, c.NewPriorityLock("c").core} {

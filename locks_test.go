@@ -189,7 +189,7 @@ func TestLocksFindsVotes(t *testing.T) {
 	}
 }
 
-func TestLocksReportsWhatIsWrong(t *testing.T) {
+func TestLocksReportsInvalidPatterns(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	c := b.NewClient(t)

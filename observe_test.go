@@ -15,7 +15,7 @@ import (
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
-func TestObserverIsTold(t *testing.T) {
+func TestObserverGetsEachEvent(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		r := &locktest.Recorder{}
@@ -87,7 +87,7 @@ type contended struct {
 
 func (o *contended) Contended(context.Context, rlock.ContentionEvent) { o.n.Add(1) }
 
-func TestContendedIsToldOnceWhereTheClientListens(t *testing.T) {
+func TestContendedIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	o := &contended{}
@@ -259,7 +259,7 @@ func TestObserverCanTellEntriesAndHoldsApart(t *testing.T) {
 }
 
 // What happens to a hold while AcquireEnd takes its time is told afterwards.
-func TestNothingIsToldOfAHoldBeforeItsAcquireEnd(t *testing.T) {
+func TestEventsOfAHoldFollowItsAcquireEnd(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	o := &seen{wait: make(chan struct{})}
@@ -282,7 +282,7 @@ func TestNothingIsToldOfAHoldBeforeItsAcquireEnd(t *testing.T) {
 }
 
 // A hand-over ends one hold and begins another, of the same id.
-func TestObserverIsToldOfAHandOver(t *testing.T) {
+func TestObserverGetsAHandOver(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	o := &seen{}
@@ -337,7 +337,7 @@ func (o twoObservers) Unlocked(ctx context.Context, e rlock.UnlockEvent) {
 }
 
 // Everything that can be acquired is told, with its type.
-func TestObserverSeesEachType(t *testing.T) {
+func TestObserverGetsEventsOfEachType(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	o := &seen{}
@@ -473,7 +473,7 @@ func TestRenewalsAndRetriesNameTheirLock(t *testing.T) {
 	locktest.MustUnlock(t, lease)
 }
 
-func TestObserverIsToldWhoKeptAnAcquireOut(t *testing.T) {
+func TestObserverGetsTheHolderThatRefusedAnAcquire(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	r := &locktest.Recorder{}

@@ -78,7 +78,7 @@ func TestReadersShareAndWritersExclude(t *testing.T) {
 	})
 }
 
-func TestUpgradeFailsAtOnceAndSendsNothing(t *testing.T) {
+func TestUpgradeFailsImmediatelyAndSendsNothing(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	rdb := b.Client(t)
@@ -123,7 +123,7 @@ func TestReaderThatWasAWriterCannotUpgrade(t *testing.T) {
 
 // The own read hold stands behind nobody: those who wait to read wait for the
 // very writer that asks for it.
-func TestWriterReadsAtOnceWhileOthersWaitToRead(t *testing.T) {
+func TestWriterReadsImmediatelyWhileReadersWait(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)

@@ -114,7 +114,7 @@ func TestOneLockSharedByGoroutinesExcludesThem(t *testing.T) {
 	})
 }
 
-func TestTryLockLooksOnce(t *testing.T) {
+func TestTryLockSendsOneRequest(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		l := b.NewClient(t).NewLock("a")
@@ -276,7 +276,7 @@ func TestConcurrentReentriesAndUnlocksOfOneOwnerKeepTheCount(t *testing.T) {
 	})
 }
 
-func TestSameOwnerEntersFromSeveralGoroutinesAtOnce(t *testing.T) {
+func TestSameOwnerEntersFromSeveralGoroutines(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
@@ -321,7 +321,7 @@ func TestTryLockDoesNotWaitForItsOwnersOtherAcquire(t *testing.T) {
 	})
 }
 
-func TestNonReentrantFailsAtOnce(t *testing.T) {
+func TestNonReentrantFailsImmediately(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		l := b.NewClient(t).NewLock("a", rlock.WithNonReentrant())
@@ -501,7 +501,7 @@ func TestExtendLengthensAndNeverShortens(t *testing.T) {
 }
 
 // The one succeeds, and the other says that it came too late.
-func TestExtendBesideUnlock(t *testing.T) {
+func TestExtendDuringUnlock(t *testing.T) {
 	t.Parallel()
 	c := locktest.OnMiniredis(t).NewClient(t)
 	for name, l := range map[string]rlock.Locker{

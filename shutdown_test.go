@@ -103,7 +103,7 @@ func TestLossDuringShutdown(t *testing.T) {
 
 // A renewed hold that was freed by force keeps Shutdown waiting until its next renewal
 // at most. Nobody asks after a fixed one: it counts as held until its holder unlocks.
-func TestShutdownBesideForcedHolds(t *testing.T) {
+func TestShutdownWithForceUnlockedHolds(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, other := b.NewClient(t, rlock.WithWatchdogLease(locktest.Ample(1500*time.Millisecond))), b.NewClient(t)
@@ -214,7 +214,7 @@ func TestCloseAfterALostReply(t *testing.T) {
 }
 
 // A call that hangs does not keep the other holders from being told.
-func TestShutdownTellsHoldersBesideAHungCall(t *testing.T) {
+func TestShutdownNotifiesHoldersDespiteAHungCall(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, proxy, plain := b.Faulty(t, rlock.WithCommandTimeout(20*time.Second))
@@ -524,7 +524,7 @@ func (c ofLease) Done() <-chan struct{} { return c.lease.Done() }
 
 func (c ofLease) Err() error { return c.lease.Err() }
 
-func TestContextWhoseParentLooksAtTheLease(t *testing.T) {
+func TestContextWhoseParentCallsTheLease(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	lease := locktest.MustLock(t, b.NewClient(t).NewLock("a"))
@@ -656,7 +656,7 @@ func (c *skipping) Now() time.Time {
 // The caller finds out that its lease is over while the client shuts down, and a copy of the acquire is
 // under way still. Shutdown waits until the copy cannot take the lock for nobody, although the hold is
 // over.
-func TestShutdownBesideALossStopsLateCopies(t *testing.T) {
+func TestShutdownDuringALossStopsLateCopies(t *testing.T) {
 	locktest.Thorough(t)
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {

@@ -127,7 +127,7 @@ func (h *spinLooks) count() (looks, messages int) {
 	return h.looks, h.messages
 }
 
-func TestSpinWaiterCostsLooksOnly(t *testing.T) {
+func TestSpinWaiterOnlyPolls(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		opts []rlock.SpinLockOption
@@ -204,7 +204,7 @@ func TestSpinWaitersOfOneClientAreWokenByItsReleases(t *testing.T) {
 }
 
 // A pause is no longer than the rest of the holder's lease.
-func TestSpinWaiterLooksWhenTheLeaseOfADeadHolderIsOver(t *testing.T) {
+func TestSpinWaiterPollsAtTheEndOfADeadHoldersLease(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
@@ -220,7 +220,7 @@ func TestSpinWaiterLooksWhenTheLeaseOfADeadHolderIsOver(t *testing.T) {
 }
 
 // The pauses of the one who was the head before do not go on.
-func TestSpinBackoffBeginsAnewForEachHead(t *testing.T) {
+func TestSpinBackoffRestartsForEachHead(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)

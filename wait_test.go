@@ -39,7 +39,7 @@ func TestReleaseWakesAWaiterOfAnotherClientByMessage(t *testing.T) {
 
 // Only the head of a line asks Redis: who comes while others wait does not look, neither where the
 // client listens already nor where it does not.
-func TestNewcomersBehindOthersDoNotLook(t *testing.T) {
+func TestNewWaitersBehindOthersSendNoRequest(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(c *rlock.Client) rlock.Locker{
 		"Lock":       func(c *rlock.Client) rlock.Locker { return c.NewLock("a") },
@@ -97,7 +97,7 @@ func TestNewcomersBehindOthersDoNotLook(t *testing.T) {
 // A lock that was waited for stays subscribed for a while. Then a hand-over between two
 // processes takes three commands: the look of the waiter that comes, the release, and its
 // look after the message.
-func TestWaiterThatComesAgainNeitherSubscribesNorLooksTwice(t *testing.T) {
+func TestReturningWaiterDoesNotSubscribeAgain(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	rdb, looked := b.Client(t), locktest.EvalCounter(t, b)
@@ -713,7 +713,7 @@ func (w *idle) ends(t *testing.T, i int) (took time.Duration, err error) {
 	}
 }
 
-func TestIdleWaitersLookTogether(t *testing.T) {
+func TestIdleWaitersPollTogether(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	const locks, poll, polls = 250, 500 * time.Millisecond, 4
@@ -729,7 +729,7 @@ func TestIdleWaitersLookTogether(t *testing.T) {
 	}
 }
 
-func TestGlanceFindsWhatNoMessageTells(t *testing.T) {
+func TestGlanceFindsAFreeLockWithoutAMessage(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)

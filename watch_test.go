@@ -93,7 +93,7 @@ func watchEnds(t testing.TB, states <-chan rlock.State) {
 	}
 }
 
-func TestWatchTellsTheHolders(t *testing.T) {
+func TestWatchReportsTheHolders(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for kind, open := range locktest.HashTypes {
@@ -144,7 +144,7 @@ func TestWatchTellsTheHolders(t *testing.T) {
 	})
 }
 
-func TestWatchTellsTheTokenOfAFencedLockEverywhere(t *testing.T) {
+func TestWatchReportsTheTokenOfAFencedLockToEachClient(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		l := b.NewClient(t).NewFencedLock("a")
@@ -316,7 +316,7 @@ func onWatchClock(t testing.TB, rdb redis.UniversalClient, opts ...rlock.Option)
 	return locktest.NewClient(t, rdb, append(opts, env)...), clock
 }
 
-func TestWatchLooksWhenAReleaseIsAnnounced(t *testing.T) {
+func TestWatchPollsWhenAReleaseIsAnnounced(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
@@ -336,7 +336,7 @@ func TestWatchLooksWhenAReleaseIsAnnounced(t *testing.T) {
 	})
 }
 
-func TestWatchLooksAfterEachResubscription(t *testing.T) {
+func TestWatchPollsAfterEachResubscription(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	rdb := b.Client(t)
@@ -425,7 +425,7 @@ func TestWatchPausesDoubleUpToTheEndOfTheLease(t *testing.T) {
 	})
 }
 
-func TestWatchSeesTheEndOfADeadHolder(t *testing.T) {
+func TestWatchReportsTheEndOfADeadHolder(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second // the watch begins within it, also on a busy machine
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
@@ -442,7 +442,7 @@ func TestWatchSeesTheEndOfADeadHolder(t *testing.T) {
 	})
 }
 
-func TestWatchDoesNotLookInAHotLoop(t *testing.T) {
+func TestWatchDoesNotPollInAHotLoop(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
@@ -624,7 +624,7 @@ func TestWatchUnsubscribes(t *testing.T) {
 
 // A look that is not answered does not hold up Shutdown for longer than go-redis
 // reads.
-func TestShutdownEndsAWatchWhoseLookHangs(t *testing.T) {
+func TestShutdownEndsAWatchWithAHungPoll(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, proxy, _ := b.Faulty(t, rlock.WithCommandTimeout(time.Hour))
@@ -702,7 +702,7 @@ func TestWatchDelaysNobody(t *testing.T) {
 
 // Fifty watches of a lock in a client cost what one costs: two looks for each
 // change, as it is announced and 10 ms later. Each of them sees each change.
-func TestWatchesOfOneLockShareTheirLooks(t *testing.T) {
+func TestWatchesOfOneLockShareAPoller(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		const changes = 20
@@ -750,7 +750,7 @@ func TestWatchesOfOneLockShareTheirLooks(t *testing.T) {
 // A watch that begins beside others gets the state of now, by one look that the others
 // share, and does not change their pace. When one ends the others go on; with the last
 // the looks end.
-func TestWatchBesideAnother(t *testing.T) {
+func TestWatchesOfAClientSharePolls(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb, raw := b.Client(t), b.Client(t)

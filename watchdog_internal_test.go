@@ -42,7 +42,7 @@ func standIn(c *Client, l *core, n int, at clock.Instant) *hold {
 
 // The token of a hold is known until it ends; then no room is kept for very many. Holds of several locks, and of both
 // sides of one, may have one number.
-func TestWatchdogKnowsItsHolds(t *testing.T) {
+func TestWatchdogListsItsHolds(t *testing.T) {
 	for name, most := range map[string]int{"a number each": 2 * spareHolds, "few numbers": 500, "one number": 1} {
 		t.Run(name, func(t *testing.T) {
 			c := unserved(t)

@@ -16,7 +16,7 @@ import (
 // A script for many does what it can, and what it has not done is sent by itself. So a fault of it
 // may cost only commands: they are counted. Each request that is sent by itself has to be one that
 // the script could not do.
-func TestWhatIsSentTogetherIsDoneTogether(t *testing.T) {
+func TestRequestsSentTogetherRunAsOneScript(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) *redis.Client{
 		"standalone": func(t *testing.T) *redis.Client { return redistest.Start(t).Client() },
 		"miniredis": func(t *testing.T) *redis.Client {

@@ -162,7 +162,7 @@ func TestOtherTypesOfTheNameAreSeen(t *testing.T) {
 	verdict(t, fair, entry(redistest.HoldID("c:1")), OtherType)
 }
 
-func TestFencedShowsTheCounterOfThoseWhoRaisedIt(t *testing.T) {
+func TestFencedInspectShowsTheCounterOnlyForHoldsThatRaisedIt(t *testing.T) {
 	site, _, _ := mini(t)
 	n := namesOf(t, "l")
 	lock, fenced := NewLock(site, n), NewFenced(site, n)
@@ -184,7 +184,7 @@ func TestFencedShowsTheCounterOfThoseWhoRaisedIt(t *testing.T) {
 	want(t, fenced.Counter(), int64(1))
 }
 
-func TestSeveralLocksAtOnce(t *testing.T) {
+func TestSeveralLocksByOneScript(t *testing.T) {
 	site, _, _ := mini(t)
 	a, b := NewLock(site, namesOf(t, "{x}a")), NewLock(site, namesOf(t, "{x}b"))
 	y, other := NewLock(site, namesOf(t, "y")), func() *Site { site, _, _ := mini(t); return site }()

@@ -179,7 +179,7 @@ func TestCountersGrowWhenTheHighestIsLost(t *testing.T) {
 }
 
 // Three of five nodes hang: the other two have answered when the caller's time is over.
-func TestTryThatIsCutOffDoesNotBlameNodesThatHaveAnswered(t *testing.T) {
+func TestCanceledTryDoesNotBlameNodesThatReplied(t *testing.T) {
 	t.Parallel()
 	h := join(t, miniServers(t, 5), func(c *Config) { c.NodeTimeout = budget })
 	h.warm()
@@ -280,7 +280,7 @@ func TestSlowNodesMakeUpForARefusedRaise(t *testing.T) {
 	h.mustEnter()
 }
 
-func TestBusyTellsTheHolderAndTakesItsVotesBack(t *testing.T) {
+func TestRefusedEnterNamesTheHolderAndTakesVotesBack(t *testing.T) {
 	t.Parallel()
 	servers := miniServers(t, 5)
 	holder, other := join(t, servers), join(t, servers)
@@ -348,7 +348,7 @@ func TestBackOffFollowsTheNodes(t *testing.T) {
 
 // Each try has an id of its own. A grant that came too late to be a hold is handed to a
 // clean-up when the next try begins.
-func TestEachTryHasAnIDOfItsOwn(t *testing.T) {
+func TestEachTryHasANewID(t *testing.T) {
 	t.Parallel()
 	h := join(t, miniServers(t, 3))
 	e := h.entry()

@@ -73,7 +73,7 @@ func TestRenewLengthensTheVotes(t *testing.T) {
 
 // A node that has forgotten its vote grants it anew, and counts from the next round on.
 // With so many that they could have been another hold's quorum the hold is lost.
-func TestVotesGivenAnewCountFromTheNextRoundOn(t *testing.T) {
+func TestRegrantedVotesCountFromTheNextRoundOn(t *testing.T) {
 	t.Parallel()
 	eachRenewer(t, func(t *testing.T, h *home, renew func(string) protocol.Result[protocol.Kept]) {
 		id, _ := h.mustEnter()
@@ -103,7 +103,7 @@ func TestVotesGivenAnewCountFromTheNextRoundOn(t *testing.T) {
 
 // A round with too few votes that have lasted is repeated at once if there are enough with
 // those that were given anew.
-func TestRoundIsRepeatedForVotesGivenAnew(t *testing.T) {
+func TestRenewalIsRepeatedForRegrantedVotes(t *testing.T) {
 	t.Parallel()
 	eachRenewer(t, func(t *testing.T, h *home, renew func(string) protocol.Result[protocol.Kept]) {
 		id, _ := h.mustEnter()
@@ -141,7 +141,7 @@ func TestRenewalWithoutAQuorumIsUnknown(t *testing.T) {
 
 // Nodes that vote for another have answered. An error that leaves them out does not add up: of five nodes two could
 // not vote, and that leaves a quorum.
-func TestTooFewVotesNamesThoseForAnother(t *testing.T) {
+func TestTooFewVotesCountsVotesForAnotherOwner(t *testing.T) {
 	t.Parallel()
 	eachRenewer(t, func(t *testing.T, h *home, renew func(string) protocol.Result[protocol.Kept]) {
 		id, _ := h.mustEnter()
@@ -163,7 +163,7 @@ func TestTooFewVotesNamesThoseForAnother(t *testing.T) {
 	})
 }
 
-func TestRenewalOfAHoldThatIsAnothers(t *testing.T) {
+func TestRenewalOfAHoldThatAnotherOwnerHas(t *testing.T) {
 	t.Parallel()
 	eachRenewer(t, func(t *testing.T, h *home, renew func(string) protocol.Result[protocol.Kept]) {
 		id, _ := h.mustEnter()
@@ -289,7 +289,7 @@ func TestLateFreshVoteHasNotLasted(t *testing.T) {
 
 // Which of two grants is the later one is not known if a request was under way when the one was heard of. Then the
 // node is as one whose vote is of unknown age, until it says which of the two it has.
-func TestTwoGrantsHeardOfInAnyOrder(t *testing.T) {
+func TestTwoGrantsReceivedInAnyOrder(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	since, first, second, later := start.Add(time.Minute), start.Add(2*time.Minute), start.Add(3*time.Minute), start.Add(4*time.Minute)
@@ -338,7 +338,7 @@ func TestReentryRenewsAndCounts(t *testing.T) {
 
 // A round of the watchdog does not wait for a node that is known to hang, while the
 // others are a quorum: a hold that misses a vote asks for it as often as it can.
-func TestRenewalDoesNotWaitForANodeThatIsKnownToHang(t *testing.T) {
+func TestRenewalDoesNotWaitForAHungNode(t *testing.T) {
 	t.Parallel()
 	h := join(t, miniServers(t, 5), func(c *Config) { c.NodeTimeout = 2 * budget })
 	h.warm()
@@ -362,7 +362,7 @@ func TestRenewalDoesNotWaitForANodeThatIsKnownToHang(t *testing.T) {
 
 // A vote whose reply came late, and whose count is past the token, counts as soon as a renewal tells
 // that it was granted in time.
-func TestRenewalTellsTheAgeOfAVoteThatCameLate(t *testing.T) {
+func TestRenewalReportsTheAgeOfALateVote(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	late := reply{node: 2, says: granted, stamp: "9:9", count: 9}
@@ -496,7 +496,7 @@ func TestVotesALittleLaterThanTheQuorumCount(t *testing.T) {
 }
 
 // A reply that the client reads late does not make a vote late: the release asks the node for its age.
-func TestReleaseTellsTheAgeOfAVoteThatCameLate(t *testing.T) {
+func TestReleaseReportsTheAgeOfALateVote(t *testing.T) {
 	t.Parallel()
 	h := join(t, miniServers(t, 5), func(c *Config) { c.NodeTimeout = budget })
 	clock := &shiftedClock{}

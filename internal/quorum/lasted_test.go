@@ -33,7 +33,7 @@ func allGone(n int) (all []evidence) { return slices.Repeat([]evidence{gone}, n)
 
 // Each row of the table has a reason, and none says that a node that another hold cannot have had may
 // have lost its vote.
-func TestTableOfWhatIsSeenOfANode(t *testing.T) {
+func TestTableOfEvidence(t *testing.T) {
 	t.Parallel()
 	for kind, m := range means {
 		if m.why == "" {
@@ -254,7 +254,7 @@ func TestRenewTallyOfASilentNodeThatHasForgotten(t *testing.T) {
 }
 
 // What was wrong, by name.
-func TestReleaseTallyBesideAnotherOwner(t *testing.T) {
+func TestReleaseTallyWithAnotherOwner(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		size   size

@@ -87,7 +87,7 @@ func TestNodeIsNotAskedForItsVoteAfterTheRelease(t *testing.T) {
 }
 
 // Where a node's client was shut down, the home goes on.
-func TestHomeCleansUpForAClientThatIsClosed(t *testing.T) {
+func TestHomeCleansUpForAClosedClient(t *testing.T) {
 	t.Parallel()
 	h := join(t, miniServers(t, 3))
 	h.warm()
@@ -110,7 +110,7 @@ func TestHomeCleansUpForAClientThatIsClosed(t *testing.T) {
 }
 
 // A release says what had become of the hold.
-func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
+func TestReleaseReportsTheStateOfTheHold(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		// After the loss, by node: '+' ours, '-' nobody's, 'b' another's, '!' no answer; 'l' ours, and the
@@ -192,7 +192,7 @@ func TestReleaseTellsWhatHadBecomeOfTheHold(t *testing.T) {
 func TestReleaseAsksTheOthersIfVotersAreSilent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		votes  string // of the voters, as in TestReleaseTellsWhatHadBecomeOfTheHold,
+		votes  string // of the voters, as in TestReleaseReportsTheStateOfTheHold,
 		others string // and of the other nodes: '-' nobody, since its last vote before the hold; 'v' nobody, it has voted since; 'b' another; '!' no answer
 		asked  bool
 		err    error
@@ -293,7 +293,7 @@ func TestReleaseWritesTheTokenToNodesThatForgot(t *testing.T) {
 }
 
 // A release that is cut off is not begun again: the watchdogs go on with it.
-func TestReleaseThatIsCutOffGoesOn(t *testing.T) {
+func TestCanceledReleaseContinues(t *testing.T) {
 	t.Parallel()
 	h := join(t, miniServers(t, 3))
 	h.warm()
@@ -370,7 +370,7 @@ func (s *told) settled(given, stray bool) { *s = append(*s, fmt.Sprint(given, st
 
 // A node whose vote comes when its release waits for it is not asked to write the token: its
 // counter is there. That would cost it as much again as the rest of the release.
-func TestReleaseKnowsTheCounterOfAVoteThatCameLate(t *testing.T) {
+func TestReleaseUsesTheCounterOfALateVote(t *testing.T) {
 	t.Parallel()
 	// The release waits for a part of it: longer than a busy machine needs.
 	h := join(t, miniServers(t, 5), func(c *Config) { c.NodeTimeout = time.Minute })
@@ -410,7 +410,7 @@ func TestReleaseKnowsTheCounterOfAVoteThatCameLate(t *testing.T) {
 
 // A node that has forgotten its vote is told the token by the release, also when the reply to
 // that is lost: the next hold needs one round trip.
-func TestReleaseTellsTheTokenToNodesThatHaveForgottenIt(t *testing.T) {
+func TestReleaseWritesTheTokenToNodesThatHaveLostIt(t *testing.T) {
 	t.Parallel()
 	h := join(t, miniServers(t, 3))
 	h.warm()
@@ -456,7 +456,7 @@ func TestReleaseTellsTheTokenToNodesThatHaveForgottenIt(t *testing.T) {
 
 // Two of three nodes have said that they had no vote: the hold was lost. That one of them cannot be
 // told the token afterwards does not change that.
-func TestReleaseOfALostHoldWhoseTokenCannotBeTold(t *testing.T) {
+func TestReleaseReportsALossIfTheTokenCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	for _, action := range []faultproxy.Action{faultproxy.Error, faultproxy.SwallowReply} {
 		h := join(t, miniServers(t, 3))
@@ -485,7 +485,7 @@ func TestReleaseOfALostHoldWhoseTokenCannotBeTold(t *testing.T) {
 }
 
 // A release tells how many connections have heard of it on one node, whatever it had to say there.
-func TestReleaseTellsWhoListens(t *testing.T) {
+func TestReleaseReportsTheMostListenersOfANode(t *testing.T) {
 	t.Parallel()
 	h := join(t, miniServers(t, 3))
 	h.warm()

@@ -115,7 +115,7 @@ func TestForceUnlock(t *testing.T) {
 }
 
 // A forced unlock hears all nodes, also when those that have answered decide: each has had the vote taken back.
-func TestForceUnlockHearsAllNodes(t *testing.T) {
+func TestForceUnlockWaitsForAllNodes(t *testing.T) {
 	t.Parallel()
 	h := join(t, miniServers(t, 3))
 	h.warm()

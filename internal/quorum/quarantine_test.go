@@ -226,7 +226,7 @@ func TestQuarantineNeedsRoomAndNodes(t *testing.T) {
 
 // What two looks at a clock agree on is known better than from the last one alone, unless
 // the clock was set in between.
-func TestClocksAreKnownAsWellAsTheBestLook(t *testing.T) {
+func TestClockBoundsNarrowWithEachReply(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	var v view

@@ -16,7 +16,7 @@ func bare(t *testing.T, args ...string) *Server {
 	return s
 }
 
-func TestStartTellsATakenPort(t *testing.T) {
+func TestStartReportsATakenPort(t *testing.T) {
 	t.Parallel()
 	s := bare(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

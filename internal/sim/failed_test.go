@@ -181,7 +181,7 @@ func TestMultiLockIsNotHandedOutWhenItsLastMemberIsOver(t *testing.T) {
 // One script took all members of a MultiLock, but the process was stopped until the lease
 // was over. If the caller's context has ended too, the error says so; if not, the wait goes
 // on, as for one lock.
-func TestMultiLockTakenAtOnceOutlastsALateReply(t *testing.T) {
+func TestMultiLockByOneScriptOutlastsALateReply(t *testing.T) {
 	for name, patience := range map[string]time.Duration{"context over": lockLease, "context open": 10 * lockLease} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, Config{}, func(w *World) {

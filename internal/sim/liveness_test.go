@@ -84,10 +84,10 @@ func (p *process) close() {
 
 // Ten processes try for a free lock at once, from zones that are 0.5 to 2 ms apart. They split
 // the votes, but none of them holds the lock then: one gets it.
-func TestTryLockAtOnceGivesAFreeLockToOne(t *testing.T) { tryAtOnce(t, 8, 10, 5) }
+func TestTryLockTogetherGivesAFreeLockToOne(t *testing.T) { tryAtOnce(t, 8, 10, 5) }
 
 // The same, more often.
-func TestTryLockAtOnceALot(t *testing.T) {
+func TestTryLockTogetherGivesAFreeLockToOneNightly(t *testing.T) {
 	locktest.Nightly(t)
 	rounds := 100
 	if testing.Short() {
@@ -175,7 +175,7 @@ func (l *looks) AcquireEnd(_ context.Context, e rlock.AcquireEvent) { l.n += e.A
 
 // A TryLock ends with the first look if that shows a holder. If it shows split votes only, it looks
 // again, until its time is over, and does not say that somebody holds the lock.
-func TestTryLockThatSeesNoHolder(t *testing.T) {
+func TestTryLockRepeatsASplitVote(t *testing.T) {
 	seen := &looks{}
 	bubble(t, 9, Config{Servers: 5}, func(w *World) {
 		p := newProcess(w, "a", near, rlock.WithObserver(seen))
@@ -315,7 +315,7 @@ func TestFarContendersGetOn(t *testing.T) {
 
 // A waiter that a partition keeps from the nodes of the holder, except one, gets the votes of the
 // others and gives them back. It does so less and less often, up to its longest poll.
-func TestWaiterBehindAPartitionLooksRarely(t *testing.T) {
+func TestWaiterBehindAPartitionPollsRarely(t *testing.T) {
 	bubble(t, 12, Config{Servers: 5}, func(w *World) {
 		a := newProcess(w, "a", near)
 		b := newProcess(w, "b", near, rlock.WithLongestPoll(10*time.Second))

@@ -95,7 +95,7 @@ func observeRun(t *testing.T, seed uint64, s scenario) (told int) {
 	return told
 }
 
-func TestObserveTellsTheLeaderInTheEnd(t *testing.T) {
+func TestObserveConvergesToTheLeader(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
@@ -110,7 +110,7 @@ func TestObserveTellsTheLeaderInTheEnd(t *testing.T) {
 
 // After a quiet time, in which observers look rarely, a message still tells them of each change at
 // once, and the end of a lease without one as soon as it is over.
-func TestObserveTellsAtOnceAfterAQuietTime(t *testing.T) {
+func TestObserveReportsAChangeImmediatelyAfterAQuietTime(t *testing.T) {
 	t.Parallel()
 	for _, quiet := range []time.Duration{6 * time.Second, 10 * time.Minute} {
 		bubble(t, 1, Config{}, func(w *World) {

@@ -187,7 +187,7 @@ func revocationRun(t *testing.T, seed uint64, s scenario) (trace []string, v *re
 	return trace, v
 }
 
-func TestHoldersHearWhatTheyAreAsked(t *testing.T) {
+func TestRequestsToReleaseReachTheirHolders(t *testing.T) {
 	of := []kind{plainLock}
 	for _, k := range slices.Concat(kinds, redKinds[:1]) {
 		if k.name == "spin" || k.name == "read-write" || k.name == "fair read-write" || k.name == "redlock" || thorough() && k.begin == nil && !strings.HasSuffix(k.name, "permits") {

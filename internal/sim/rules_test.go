@@ -483,7 +483,7 @@ func (p *player) holdsThree(t *testing.T, w *World) *rlock.Lease {
 // Nodes that do not answer are waited for beside each other: once in an acquire
 // that asks, and once more in one that writes its token back; in a release once.
 // The first call finds out; those after it know.
-func TestNodesThatAreSilentAreWaitedForBesideEachOther(t *testing.T) {
+func TestWaitsForSilentNodesOverlap(t *testing.T) {
 	for _, fault := range []struct {
 		name   string
 		strike func(w *World, node int)

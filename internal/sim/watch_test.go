@@ -87,7 +87,7 @@ func watchRun(t *testing.T, seed uint64, s scenario) (trace []string, told int) 
 	return trace, told
 }
 
-func TestWatchTellsTheStateInTheEnd(t *testing.T) {
+func TestWatchConvergesToTheState(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()

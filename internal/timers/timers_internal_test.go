@@ -110,7 +110,7 @@ func TestHurriedWhileItIsCalled(t *testing.T) {
 }
 
 // A task that was removed before it was added does not begin; nobody waits for one in the background.
-func TestWhatIsNotWaitedFor(t *testing.T) {
+func TestRemovedAndBackgroundTasksDoNotDelayIdle(t *testing.T) {
 	w := unservedTimers(t)
 	early, background := &looked{look: func() { t.Error("called") }}, &looked{look: func() {}}
 	w.Remove(&early.Entry)

@@ -120,7 +120,7 @@ func (d *ticking) ends(t testing.TB, fate func() error) {
 	d.end(t)
 }
 
-func TestOneRunsATickAndTheOthersAreTold(t *testing.T) {
+func TestOneCallRunsATickAndTheOthersGetItsRun(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		j, other := b.NewClient(t).NewCronJob("job"), b.NewClient(t).NewCronJob("job")
@@ -477,7 +477,7 @@ func TestOutageFailsClosed(t *testing.T) {
 
 // A call claims a tick, its answer is lost, and its context ends. Others who ask for the tick meanwhile are
 // not told that it runs: they run it when the claim has been taken back.
-func TestClaimThatIsTakenBackIsToldToNobody(t *testing.T) {
+func TestClaimThatIsTakenBackIsNotReported(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, proxy, rdb := b.Faulty(t)
@@ -514,7 +514,7 @@ func TestClaimThatIsTakenBackIsToldToNobody(t *testing.T) {
 
 // A claim that nobody can take back is lost with its lease, and told as that. While its function runs, or
 // has run, others are told at once.
-func TestWhatBecomesOfAClaim(t *testing.T) {
+func TestLostClaimIsReportedWithItsLease(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, proxy, rdb := b.Faulty(t)
@@ -689,7 +689,7 @@ func TestWhichRunsAreTakenOver(t *testing.T) {
 }
 
 // A claim to take over that is given up leaves the run as lost as it was.
-func TestTakeoverThatIsGivenUpIsLeftToTheNext(t *testing.T) {
+func TestAbandonedTakeoverIsLeftToTheNext(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, proxy, rdb := b.Faulty(t)

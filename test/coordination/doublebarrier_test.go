@@ -139,7 +139,7 @@ func TestMembersMustAgreeOnTheirNumber(t *testing.T) {
 
 // Who comes too early waits for the members of the generation before, of which there is a number
 // and no names.
-func TestEnterThatComesTooEarlySaysWhoIsStillIn(t *testing.T) {
+func TestEnterBeforeAllHaveLeftReportsTheRemainingMembers(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	one := b.NewClient(t).NewDoubleBarrier("phase", 2)
@@ -223,7 +223,7 @@ func TestDeadMembersLeaveByTheirLeases(t *testing.T) {
 
 // A member that has died counts no more when its time is over, though others live beside it: while
 // it waited, and when it was in. Else the others would begin one short.
-func TestDeadMemberCountsNoMoreBesideLivingOnes(t *testing.T) {
+func TestDeadMemberIsNotCountedWithLivingMembers(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		const places = "{phase}:rlock:double:places"
@@ -332,7 +332,7 @@ func TestInvalidArgumentsOfADoubleBarrier(t *testing.T) {
 	}
 }
 
-func TestShutdownSendsThoseAwayWhoWaitForMembers(t *testing.T) {
+func TestShutdownEndsWaitsForMembers(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	c := b.NewClient(t)

@@ -87,7 +87,7 @@ func TestObserveShowsEachLeaderAndValue(t *testing.T) {
 	})
 }
 
-func TestObserveSeesTheEndOfALeaseWithoutAMessage(t *testing.T) {
+func TestObserveReportsTheEndOfALeaseWithoutAMessage(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		seen := mustObserve(t, bg, b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewElection("job"))

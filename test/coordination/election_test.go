@@ -190,7 +190,7 @@ type leadership struct {
 func (l *leadership) Leadership(_ context.Context, e rlock.LeadershipEvent) { l.events <- e }
 
 // An Observer hears of each leadership, of its end however it ends, and of nothing else.
-func TestObserverHearsOfLeaderships(t *testing.T) {
+func TestObserverGetsLeaderships(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	o := &leadership{events: make(chan rlock.LeadershipEvent, 100)}

@@ -348,7 +348,7 @@ func TestLateRunnerOfAOnceDoesNotOverwrite(t *testing.T) {
 }
 
 // The reply that the result of a late runner was not written is lost too.
-func TestLateRunnerWithLostReplyKnowsThatItIsLate(t *testing.T) {
+func TestLateRunnerWithLostReplyReportsTheLoss(t *testing.T) {
 	t.Parallel()
 	locktest.EachLoss(t, "once/finish", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
 		c, proxy, rdb := b.Faulty(t)
@@ -672,7 +672,7 @@ func TestResultOfARunnerWhoseClientShutsDown(t *testing.T) {
 }
 
 // Many waiters of a client cost few commands: what the first of them finds is for all.
-func TestWaitersOfAClientShareOneLook(t *testing.T) {
+func TestWaitersOfAClientShareOneRequest(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	rdb := b.Client(t)

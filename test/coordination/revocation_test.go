@@ -51,7 +51,7 @@ func deaf(t testing.TB, leases ...*rlock.Lease) {
 	}
 }
 
-func TestHolderHearsARequestOfAnotherProcessByAMessage(t *testing.T) {
+func TestRequestOfAnotherProcessReachesTheHolderByMessage(t *testing.T) {
 	t.Parallel()
 	for _, k := range locktest.Types {
 		each := locktest.EachRedis
@@ -170,7 +170,7 @@ func TestMoreReadersThanOneRequestAsks(t *testing.T) {
 	hears(t, leases...)
 }
 
-func TestEachEntryOfAHoldHearsARequest(t *testing.T) {
+func TestEachLeaseOfAHoldGetsARequestToRelease(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	c := b.NewClient(t, patient)
@@ -196,7 +196,7 @@ func TestEachEntryOfAHoldHearsARequest(t *testing.T) {
 	}
 }
 
-func TestMultiLockHearsWhatAMemberIsAsked(t *testing.T) {
+func TestMultiLockGetsARequestToAMember(t *testing.T) {
 	t.Parallel()
 	for _, k := range locktest.MultiLocks {
 		names := k.Names[:2]
@@ -226,7 +226,7 @@ func TestMultiLockHearsWhatAMemberIsAsked(t *testing.T) {
 	}
 }
 
-func TestLeaderHearsThatItShouldResign(t *testing.T) {
+func TestLeaderGetsARequestToResign(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		e, other := b.NewClient(t, patient).NewElection("a"), b.NewClient(t).NewElection("a")
@@ -297,7 +297,7 @@ func handsOver(t *testing.T, rival, l *rlock.Lock) bool {
 	return handed
 }
 
-func TestHoldersOfARedLockHearARequest(t *testing.T) {
+func TestRequestReachesTheHolderOfARedLock(t *testing.T) {
 	t.Parallel()
 	b := make([]*locktest.Backend, 5)
 	open := func(opts ...rlock.Option) *rlock.RedLock {

@@ -150,7 +150,7 @@ func TestLossThatTheReleaseFindsComesFirst(t *testing.T) {
 }
 
 // Of the end of the lease and that of the caller's context, the first one has cut the function off.
-func TestWhicheverComesFirstCutsTheFunctionOff(t *testing.T) {
+func TestFirstCauseEndsTheContextOfTheFunction(t *testing.T) {
 	t.Parallel()
 	left := errors.New("the client has gone away")
 	eachSection(t, func(t *testing.T, b *locktest.Backend, s section) {
@@ -257,7 +257,7 @@ func TestFunctionThatLeavesAtAShutdownSaysSo(t *testing.T) {
 
 // Who unlocks the lease of a function inside it is told that it was done twice, and the rest of the
 // function ran without the lock.
-func TestFunctionThatUnlocksItsOwnLeaseIsTold(t *testing.T) {
+func TestFunctionThatUnlocksItsOwnLeaseGetsAnError(t *testing.T) {
 	t.Parallel()
 	eachSection(t, func(t *testing.T, b *locktest.Backend, s section) {
 		c := b.NewClient(t)

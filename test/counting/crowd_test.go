@@ -90,7 +90,7 @@ func TestPermitsOfACrowdCostFewScripts(t *testing.T) {
 
 // A look that was put off is sent though nobody tells what is left: here Redis refuses it. So no
 // permit lies idle, whatever becomes of the messages of those who take one.
-func TestPermitsOfACrowdThatHearsNothingOfTakers(t *testing.T) {
+func TestPermitsAreUsedWithoutMessagesOfTakers(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"Semaphore", "PermitSemaphore"} {
 		locktest.Beside(t, kind, func(t *testing.T) {

@@ -108,7 +108,7 @@ func TestPermitsThatWereNotAddedAreUndone(t *testing.T) {
 }
 
 // If AddPermits has made the semaphore, there is none again.
-func TestPermitsThatWereMadeInVainAreGone(t *testing.T) {
+func TestUndoneAddPermitsDeletesANewSemaphore(t *testing.T) {
 	t.Parallel()
 	eachPermits(t, func(t *testing.T, b *locktest.Backend, scripts string, open func(t *testing.T, name string) *changing) {
 		for name, action := range inTime {
@@ -254,7 +254,7 @@ func (c *changing) addsInVain(t *testing.T, scripts string) {
 
 // The semaphore is deleted and made anew, before what an AddPermits has added to the first is undone:
 // the second is as it was made.
-func TestPermitsThatWereMadeAnewAreNotUndone(t *testing.T) {
+func TestUndoDoesNotChangeRecreatedPermits(t *testing.T) {
 	t.Parallel()
 	for name, make := range map[string]func(c *changing){
 		"TrySetPermits": func(c *changing) { is(t, true)(c.plain.TrySetPermits(bg, 20)) },

@@ -97,7 +97,7 @@ func TestPermitsOfADeletedSemaphoreAreLost(t *testing.T) {
 }
 
 // WithPermits, who waits makes the semaphore anew.
-func TestDeletedPermitSemaphoreIsMadeAnewWithPermits(t *testing.T) {
+func TestWithPermitsRestoresADeletedPermitSemaphore(t *testing.T) {
 	eachPermitSemaphore(t, func(t *testing.T, b *locktest.Backend, opts ...rlock.PermitSemaphoreOption) {
 		s := b.NewClient(t).NewPermitSemaphore("s", append(opts, rlock.WithPermits(1))...)
 		lost := mustAcquire(t, s, 1, rlock.WithLease(time.Hour))

@@ -289,7 +289,7 @@ func TestDeadFairWaiterStopsNobodyForWhomThereIsRoom(t *testing.T) {
 	}
 }
 
-func TestFairPermitsAreCountedOnceWhateverBecomesOfTheReply(t *testing.T) {
+func TestFairPermitsAreCountedOnceDespiteFaults(t *testing.T) {
 	t.Parallel()
 	scripts := []string{"fairpermits/try_set", "fairpermits/add", "fairpermits/enter", "fairpermits/renew", "fairpermits/release", "fairpermits/inspect"}
 	locktest.EachLoss(t, "fairpermits", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {
@@ -337,7 +337,7 @@ func TestFairPermitsAreCountedOnceWhateverBecomesOfTheReply(t *testing.T) {
 	})
 }
 
-func TestFairPermitsThatAreLostAreTold(t *testing.T) {
+func TestLossOfFairPermitsIsReported(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
@@ -369,7 +369,7 @@ func TestFairPermitsThatAreLostAreTold(t *testing.T) {
 
 // A request for more permits than there are hears of those that are added, from whichever client,
 // and one of those that hear of too few goes on waiting.
-func TestFairRequestForMoreHearsOfThoseThatAreAdded(t *testing.T) {
+func TestFairRequestForMorePermitsIsWokenByAnAddition(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)

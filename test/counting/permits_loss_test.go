@@ -12,7 +12,7 @@ import (
 )
 
 // Whatever becomes of a reply: an operation counts once.
-func TestPermitsAreCountedOnceWhateverBecomesOfTheReply(t *testing.T) {
+func TestPermitsAreCountedOnceDespiteFaults(t *testing.T) {
 	t.Parallel()
 	scripts := []string{"permits/try_set", "permits/add", "permits/enter", "permits/renew", "permits/release", "permits/inspect"}
 	locktest.EachLoss(t, "permits", func(t *testing.T, b *locktest.Backend, action faultproxy.Action) {

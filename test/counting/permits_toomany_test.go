@@ -11,7 +11,7 @@ import (
 
 // Of many that wait for more permits than there are, only one looks, as of those that wait in
 // any line; and all of them enter when there are enough.
-func TestThoseThatNeedMorePermitsThanThereAreShareTheirLooks(t *testing.T) {
+func TestWaitersForTooManyPermitsShareTheirRequests(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		const waiters, poll = 50, 20 * time.Millisecond

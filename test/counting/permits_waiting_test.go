@@ -158,7 +158,7 @@ func TestAcquireOfPermitsEndsAsThatOfALock(t *testing.T) {
 }
 
 // The number was deleted while somebody waited.
-func TestWaiterForPermitsIsToldThatThereAreNone(t *testing.T) {
+func TestWaiterForPermitsGetsErrNotSet(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
@@ -224,7 +224,7 @@ func TestPermitsUnderContention(t *testing.T) {
 }
 
 // Only the first of the waiters of a client has anything to undo.
-func TestThousandWaitersForPermitsLeaveAtOnce(t *testing.T) {
+func TestThousandWaitersForPermitsLeaveTogether(t *testing.T) {
 	locktest.Nightly(t)
 	t.Parallel()
 	b := locktest.OnServer(t)

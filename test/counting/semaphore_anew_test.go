@@ -12,7 +12,7 @@ import (
 
 // The semaphore is deleted, and made anew or followed by another type of its name, before what a
 // call that has failed has done to the first is undone: the second is as it was made.
-func TestSemaphoreThatWasMadeAnewIsNotUndone(t *testing.T) {
+func TestUndoDoesNotChangeARecreatedSemaphore(t *testing.T) {
 	t.Parallel()
 	type number = func(context.Context) (int, error)
 	shown := func(t *testing.T, f *faulty) number { // and it is known how many there are

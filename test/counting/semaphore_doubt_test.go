@@ -68,7 +68,7 @@ func TestPermitsTakenAwayFromNoneAreUndone(t *testing.T) {
 
 // A copy of a look that arrives after Redis has answered another takes nothing: its waiter may
 // sleep for longer than Redis knows whose the permit is.
-func TestLateCopyOfALookInVainTakesNothing(t *testing.T) {
+func TestLateCopyOfARefusedAcquireTakesNoPermit(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		var busy atomic.Int64 // goroutines of the client that do not sleep

@@ -31,7 +31,7 @@ func TestReleaseThatLeavesLessThanNoneIsNotAnnounced(t *testing.T) {
 }
 
 // A key that is in use for something else is told by each method, and not changed.
-func TestForeignKeysAreTold(t *testing.T) {
+func TestForeignKeysAreReportedAndNotChanged(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb, c := b.Client(t), b.NewClient(t)
@@ -210,7 +210,7 @@ func numberOf(c *rlock.Client, name string) map[string]map[string]func() error {
 
 // Semaphore, PermitSemaphore and latch of one name would use one number. Where a key beside it tells
 // what it is, a method of another type fails, and changes nothing.
-func TestNumbersOfOtherTypesAreTold(t *testing.T) {
+func TestNumbersOfOtherTypesAreReported(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, rdb := b.NewClient(t), b.Client(t)
@@ -256,7 +256,7 @@ func TestNumbersOfOtherTypesAreTold(t *testing.T) {
 }
 
 // What is left beside a number that is gone is in nobody's way, whoever makes the next one.
-func TestNumberThatIsGoneIsInNobodysWay(t *testing.T) {
+func TestOtherKeysOfADeletedNumberDoNotBlockANewOne(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, rdb := b.NewClient(t), b.Client(t)
@@ -305,7 +305,7 @@ func TestNumberThatIsGoneIsInNobodysWay(t *testing.T) {
 }
 
 // A key of another type beside the number is told in words too.
-func TestForeignKeysBesideANumberAreTold(t *testing.T) {
+func TestForeignKeyOfHeldPermitsIsReported(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c, rdb := b.NewClient(t), b.Client(t)

@@ -48,7 +48,7 @@ func (o *noted) Unlocked(_ context.Context, e rlock.UnlockEvent) {
 }
 
 // An Observer sees acquires and releases of permits, and who begins to wait.
-func TestObserverSeesPermits(t *testing.T) {
+func TestObserverGetsTheNumberOfPermits(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		o := &noted{}

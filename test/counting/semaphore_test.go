@@ -198,7 +198,7 @@ func TestWaitersOfOneClientGoInOrder(t *testing.T) {
 }
 
 // A thousand waiters that are canceled at once send next to nothing.
-func TestWaitersCanceledAtOnceSendNothing(t *testing.T) {
+func TestWaitersCanceledTogetherSendNothing(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	sent := &locktest.CountHook{}
@@ -263,7 +263,7 @@ func TestShutdownSendsWaitersAway(t *testing.T) {
 	})
 }
 
-func TestBarrierTellsWhetherItIsSet(t *testing.T) {
+func TestIsSetOfABarrier(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c := b.NewClient(t)

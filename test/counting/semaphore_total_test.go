@@ -126,7 +126,7 @@ func TestSetPermitsMakesUpForAnAdditionThatIsUndoneLater(t *testing.T) {
 }
 
 // An acquire, a drain and an addition before or after it are undone as ever.
-func TestWhatIsUndoneBesideSetPermits(t *testing.T) {
+func TestUndoBeforeAndAfterSetPermits(t *testing.T) {
 	t.Parallel()
 	for script, op := range givenUp {
 		locktest.Beside(t, script, func(t *testing.T) {
@@ -346,7 +346,7 @@ func TestBoundsOfSetPermits(t *testing.T) {
 }
 
 // State tells how many wait in this client.
-func TestStateOfASemaphoreTellsWhoWaitsHere(t *testing.T) {
+func TestStateOfASemaphoreCountsWaitersOfTheClient(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		c := b.NewClient(t)

@@ -290,7 +290,7 @@ func TestFixedLeaseRunsOutBeforeAnotherGetsIn(t *testing.T) {
 	})
 }
 
-func TestLossIsToldAtTheNextRenewal(t *testing.T) {
+func TestLossIsReportedAtTheNextRenewal(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)

@@ -48,7 +48,7 @@ var outages = []outage{
 }
 
 // While Redis gives no answer, the end of a wait says so: it is not contention.
-func TestEndOfAWaitTellsAnOutage(t *testing.T) {
+func TestErrorAtTheEndOfAWaitReportsAnOutage(t *testing.T) {
 	t.Parallel()
 	kinds := append([]locktest.Type{}, locktest.Types...)
 	for _, o := range outages {
@@ -119,7 +119,7 @@ func TestEndOfAWaitTellsAnOutage(t *testing.T) {
 }
 
 // With too few of its nodes a RedLock says that there is no quorum.
-func TestEndOfAWaitTellsThatThereIsNoQuorum(t *testing.T) {
+func TestErrorAtTheEndOfAWaitReportsNoQuorum(t *testing.T) {
 	t.Parallel()
 	wait := locktest.Ample(2 * time.Second) // a busy machine sends something within it
 	for _, o := range outages {

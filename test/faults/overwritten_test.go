@@ -32,7 +32,7 @@ func overwrite(t *testing.T, rdb redis.UniversalClient) (keys []string) {
 
 // A hold whose key was overwritten is gone, and Redis says so: its holder hears of it by the next look, not at the
 // end of the lease.
-func TestAHoldThatWasOverwrittenIsLostAtOnce(t *testing.T) {
+func TestOverwrittenHoldIsLostImmediately(t *testing.T) {
 	t.Parallel()
 	type kind struct {
 		name string
@@ -110,7 +110,7 @@ func TestAHoldThatWasOverwrittenIsLostAtOnce(t *testing.T) {
 }
 
 // What is wrong with a key beside that of the hold says nothing about the hold.
-func TestAKeyBesideAHoldIsNoLoss(t *testing.T) {
+func TestForeignTypeOfAnotherKeyIsNoLoss(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)

@@ -99,7 +99,7 @@ func TestClusterClientNeedsTimeouts(t *testing.T) {
 
 // With a pool for pipelines, as New recommends, commands that block on all other
 // connections do not keep leases from being renewed.
-func TestRenewalsBesideBlockingCommands(t *testing.T) {
+func TestRenewalsDuringBlockingCommands(t *testing.T) {
 	t.Parallel()
 	const size = 4
 	b := locktest.OnServer(t)

@@ -179,7 +179,7 @@ func TestUnreachableServerIsReported(t *testing.T) {
 	}
 }
 
-func TestErrorsOfRedisAreReturnedAtOnce(t *testing.T) {
+func TestErrorsOfRedisAreReturnedImmediately(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)

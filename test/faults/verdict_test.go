@@ -164,7 +164,7 @@ func TestUnlockIsNilOnlyIfAReleaseHasEndedTheHold(t *testing.T) {
 }
 
 // Do says what its Unlock does.
-func TestDoTellsOfAReleaseThatIsNotConfirmed(t *testing.T) {
+func TestDoReturnsAnUnconfirmedRelease(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	c, proxy, rdb := b.Faulty(t, rlock.WithWatchdogLease(time.Hour))

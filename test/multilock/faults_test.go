@@ -273,7 +273,7 @@ func TestMultiLockBearsAnOutage(t *testing.T) {
 
 // A member whose server is away fails the whole, with its error, no later than its
 // own Lock would, but for one round; and the others are not kept meanwhile.
-func TestMultiLockTellsThatAMemberIsUnreachable(t *testing.T) {
+func TestMultiLockReportsAnUnreachableMember(t *testing.T) {
 	t.Parallel()
 	const patience = 4 * time.Second // of a Lock with a server that is away; longer than a round
 	near, far := locktest.OnServer(t), locktest.OnServer(t)

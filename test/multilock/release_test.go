@@ -208,7 +208,7 @@ func TestLateCopyOfAReleaseOfAllTakesNothing(t *testing.T) {
 }
 
 // Each member has a verdict of its own, and the loss of some keeps none of the others.
-func TestMultiLockReleaseOfAllTellsWhichMembersWereLost(t *testing.T) {
+func TestMultiLockReleaseOfAllNamesTheLostMembers(t *testing.T) {
 	t.Parallel()
 	locktest.EveryRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
@@ -271,7 +271,7 @@ func TestMultiLockReleaseOfAllKeepsAMemberThatWasEnteredAgain(t *testing.T) {
 // What one copy of the release has freed, the other does not find. Both are heard:
 // here the first finds one member removed, and its reply comes after the second was
 // sent.
-func TestCopiesOfAReleaseOfAllAreHeardTogether(t *testing.T) {
+func TestRepliesOfBothCopiesOfAReleaseOfAllCount(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnServer(t)
 	told := &verdicts{}

@@ -398,7 +398,7 @@ func TestWhatAnAdoptionLeavesInRedis(t *testing.T) {
 	})
 }
 
-func TestHandlesThatAreNone(t *testing.T) {
+func TestInvalidHandlesAreRefused(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	var sent locktest.SentCommands

@@ -12,7 +12,7 @@ import (
 
 // Before the Detach of a hold arrives, the hold is removed, and somebody else may have the lock. What is gone
 // is not left to anybody.
-func TestDetachOfAHoldThatIsGone(t *testing.T) {
+func TestDetachOfARemovedHold(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
 		next   bool // somebody has the lock
@@ -91,7 +91,7 @@ func TestDetachFromAClientThatShutsDown(t *testing.T) {
 }
 
 // A Detach that finds the lease lost says so, once.
-func TestDetachOfALeaseThatIsLost(t *testing.T) {
+func TestDetachOfALostLease(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	l := locktest.MustLock(t, b.NewClient(t).NewLock("a"))

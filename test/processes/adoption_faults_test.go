@@ -229,7 +229,7 @@ func TestLateCopiesOfTheHolderBefore(t *testing.T) {
 
 // An Adopt that nobody waits for any more comes late, or its answer does: the hold is as detached as before. The
 // same again, for a hold that has the id of an adoption that was given up.
-func TestAnAdoptionThatIsGivenUpIsUndone(t *testing.T) {
+func TestAbandonedAdoptionIsUndone(t *testing.T) {
 	t.Parallel()
 	for what, action := range map[string]faultproxy.Action{"the request is late": faultproxy.Hold, "the answer is lost": faultproxy.SwallowReply} {
 		locktest.Beside(t, what, func(t *testing.T) {
@@ -305,7 +305,7 @@ func abandonAdopt(t *testing.T, b *locktest.Backend, k locktest.Type, handle str
 }
 
 // The time of the hold is over when its adoption is given up: it does not come back.
-func TestAnAdoptionThatIsGivenUpLate(t *testing.T) {
+func TestAbandonedAdoptionDoesNotReviveAnExpiredHold(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		families(func(k locktest.Type) {
@@ -402,7 +402,7 @@ func TestAdoptThatReplicasDoNotConfirm(t *testing.T) {
 
 // A hold with a fixed lease is adopted and renewed, and the other way round; what is left of a long
 // lease of the holder before does not stay.
-func TestTheLeaseOfTheOneWhoAdopts(t *testing.T) {
+func TestLeaseOfAnAdopter(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		a := b.NewClient(t)

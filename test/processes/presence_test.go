@@ -273,7 +273,7 @@ func TestHolderOfARedLockIsNamed(t *testing.T) {
 }
 
 // What is under the key may be anything.
-func TestWhatIsInTheKeyOfAClientBreaksNothing(t *testing.T) {
+func TestInvalidIntroductionIsIgnored(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("é", 100_000)
 	for name, content := range map[string]any{
@@ -370,7 +370,7 @@ func TestRefusalsInALoopAskOnceForTheHolder(t *testing.T) {
 
 // Holds of Java, and those of its own client, are not asked for; and an anonymous client neither says
 // who it is nor asks.
-func TestNobodyAsksInVainWhoHoldsALock(t *testing.T) {
+func TestHoldersOfJavaAndOfTheClientAreNotRequested(t *testing.T) {
 	t.Parallel()
 	b, n := locktest.OnMiniredis(t), &sets{}
 	rdb := b.Client(t)

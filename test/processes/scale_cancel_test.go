@@ -43,7 +43,7 @@ func childPings(t *testing.T, p *locktest.Parent, addr string, _ []string) {
 
 // Thousands of waiters of one client are cancelled at once. Each leaves by one
 // script, few at a time, so that Redis serves others between them.
-func TestThousandsOfPlacesAreGivenUpAtOnce(t *testing.T) {
+func TestThousandsOfPlacesAreGivenUpTogether(t *testing.T) {
 	locktest.Nightly(t)
 	waiters := *cancelled
 	for _, k := range locktest.OrderedTypes() {

@@ -121,7 +121,7 @@ func names(n int) []string {
 
 // A thousand waiters that are cancelled at once return at once and leave
 // nothing, whether they wait for one lock or for a lock each.
-func TestThousandWaitersCancelledAtOnce(t *testing.T) {
+func TestThousandWaitersCanceledTogether(t *testing.T) {
 	locktest.Nightly(t)
 	if !locktest.Alone(t) {
 		return

@@ -232,7 +232,7 @@ func TestQueuedWaitersSurviveARestartWithoutData(t *testing.T) {
 	}
 }
 
-func TestQueuedWaitersLookByThemselvesIfAllMessagesAreLost(t *testing.T) {
+func TestQueuedWaitersPollIfAllMessagesAreLost(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, b *locktest.Backend, k locktest.QueuedType) {
 		const waiterLease = 600 * time.Millisecond

@@ -234,7 +234,7 @@ func TestFairLateCopyMeetsATombstone(t *testing.T) {
 
 // A cancel may meet any request of the waiter. Afterwards nothing of it is left,
 // and the next one has the lock.
-func TestFairCancelWithALookUnderWay(t *testing.T) {
+func TestFairCancelWithARequestUnderWay(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		for _, look := range []int64{1, 2, 3} {
@@ -293,7 +293,7 @@ func TestFairCancelWithALookUnderWay(t *testing.T) {
 
 // Waiters of a client that is cut off from Redis for longer than a waiter lease
 // make way for others, and go on when it is back.
-func TestFairWaiterThatIsCutOff(t *testing.T) {
+func TestFairWaiterWithoutAConnectionLosesItsPlaceForATime(t *testing.T) {
 	t.Parallel()
 	locktest.EachClocked(t, func(t *testing.T, b *locktest.Backend, clock *locktest.Clock) {
 		const term = 3 * time.Hour

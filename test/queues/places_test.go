@@ -79,7 +79,7 @@ func TestNobodyOvertakesAWaiterBehindManyDead(t *testing.T) {
 
 // A waiter whose turn does not come keeps its place by looking, however long the
 // longest poll is and whoever else is there.
-func TestWaiterThatLivesKeepsItsPlaceBesideACompetitor(t *testing.T) {
+func TestLiveWaiterKeepsItsPlaceDespiteACompetitor(t *testing.T) {
 	t.Parallel()
 	for _, k := range locktest.OrderedTypes() {
 		locktest.Beside(t, k.Name, func(t *testing.T) {

@@ -95,7 +95,7 @@ func TestPriorityLockAtIsTheSameLock(t *testing.T) {
 	})
 }
 
-func TestPriorityLockAtReportsWhatIsWrong(t *testing.T) {
+func TestPriorityLockAtReportsInvalidPriorities(t *testing.T) {
 	t.Parallel()
 	c := locktest.OnMiniredis(t).NewClient(t)
 	var none *rlock.PriorityLock

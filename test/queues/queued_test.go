@@ -421,7 +421,7 @@ func TestQueuedCancelledWaitersPassTheirTurnOn(t *testing.T) {
 // The waiters of a client share a channel, which stays subscribed for a while. A hand-over
 // takes three commands then: the look with which a waiter comes, the release, and its look
 // after the message.
-func TestWaiterInTheQueueThatComesAgainNeitherSubscribesNorLooksTwice(t *testing.T) {
+func TestReturningQueueWaiterDoesNotSubscribeAgain(t *testing.T) {
 	t.Parallel()
 	for _, k := range locktest.QueuedTypes {
 		locktest.Beside(t, k.Name, func(t *testing.T) {

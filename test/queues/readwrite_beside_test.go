@@ -9,7 +9,7 @@ import (
 )
 
 // What Redisson does beside us, as the hazards that its protocol has.
-func TestBesideRedissonReaders(t *testing.T) {
+func TestReadWriteLockSharedWithRedissonReaders(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		setUp := func(t *testing.T, opts ...rlock.Option) (locktest.JavaReadLock, *rlock.ReadWriteLock) {

@@ -57,7 +57,7 @@ func TestServerAtItsMemoryLimitCanReleaseBothSides(t *testing.T) {
 
 // A renewed hold whose side has been ended by force, or whose keys are gone, is
 // told with the next renewal, and the other side's with its own.
-func TestLossOfASideIsTold(t *testing.T) {
+func TestLossOfEachSideIsReported(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)

@@ -60,7 +60,7 @@ func TestRedLockRefusesNodesThatDoNotAgree(t *testing.T) {
 }
 
 // Two addresses of one server are noticed by its run_id, before it has two votes.
-func TestQuarantineTellsOneServerWithTwoAddresses(t *testing.T) {
+func TestQuarantineDetectsOneServerWithTwoAddresses(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartMasters(t, 3)
 	addrs := addressesOf(servers)

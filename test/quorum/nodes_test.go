@@ -129,7 +129,7 @@ func TestChangeOfNodesAsDocumented(t *testing.T) {
 }
 
 // What the steps are for: with one deployment there may be two owners.
-func TestChangeOfNodesAtOnceHasTwoOwners(t *testing.T) {
+func TestChangeOfNodesInOneStepHasTwoOwners(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name         string

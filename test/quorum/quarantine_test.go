@@ -328,7 +328,7 @@ func TestQuarantineOfThreeNodes(t *testing.T) {
 }
 
 // Nodes that hang delay nobody who looks at all nodes for the first time.
-func TestNodesThatHangDoNotDelayTheFirstLook(t *testing.T) {
+func TestHungNodesDoNotDelayTheFirstRequest(t *testing.T) {
 	t.Parallel()
 	// Far above what three nodes need to answer on a busy machine.
 	const timeout = 5 * time.Second

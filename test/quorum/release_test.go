@@ -37,7 +37,7 @@ func TestRedLockUnlockWithLargeQuorumAfterDataLoss(t *testing.T) {
 
 // On two nodes one vote keeps others from a quorum, and they take it for a hold. It
 // is announced when it is taken back, also if its reply came after the try was over.
-func TestRedLockTellsOfAVoteThatWasNotRead(t *testing.T) {
+func TestRedLockReportsAVoteThatWasNotRead(t *testing.T) {
 	t.Parallel()
 	var cs []*rlock.Client
 	var rdbs []redis.UniversalClient

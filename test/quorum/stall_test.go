@@ -62,7 +62,7 @@ func TestRedLockContentionDoesNotWaitForASilentNode(t *testing.T) {
 
 // A holder keeps its lease as long as a quorum of nodes answers, also if it needs
 // votes for that which it does not have yet, and for which others wait.
-func TestRedLockHolderBesideWaitersOutlivesASilentNode(t *testing.T) {
+func TestRedLockHolderOutlivesASilentNodeWithWaiters(t *testing.T) {
 	t.Parallel()
 	for _, away := range withOneAway {
 		t.Run(away.name, func(t *testing.T) {

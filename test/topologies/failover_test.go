@@ -248,7 +248,7 @@ func TestFailoverQuarantineArguments(t *testing.T) {
 }
 
 // An acquire that waits in vain says that it waited for the end of a quarantine.
-func TestQuarantineIsTold(t *testing.T) {
+func TestErrorOfAnAcquireNamesAQuarantine(t *testing.T) {
 	t.Parallel()
 	c := locktest.OnServer(t).NewClient(t, rlock.WithWatchdogLease(30*time.Second), rlock.WithFailoverQuarantine(30*time.Second))
 	for _, k := range locktest.Types {

@@ -115,7 +115,7 @@ func contents(t testing.TB, rdb redis.UniversalClient, name string) string {
 
 // What stands at the key of a lock and is no lock gets an error that says so, from
 // whatever looks at it, and is left as it is.
-func TestKeyThatIsNoLockIsToldAndLeftAlone(t *testing.T) {
+func TestKeyOfAnotherProgramIsReportedAndNotChanged(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb, c := b.Client(t), b.NewClient(t)
@@ -182,7 +182,7 @@ func TestKeyThatIsNoLockIsToldAndLeftAlone(t *testing.T) {
 }
 
 // The types with keys of their own tell when something else is at the first of them.
-func TestOwnKeyThatIsNoLockIsToldAndLeftAlone(t *testing.T) {
+func TestOwnKeyWithForeignDataIsReportedAndNotChanged(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb, c := b.Client(t), b.NewClient(t)
@@ -219,7 +219,7 @@ func TestOwnKeyThatIsNoLockIsToldAndLeftAlone(t *testing.T) {
 }
 
 // Each lock of Redisson and of this package has a TTL. What looks like one without is never freed by force.
-func TestForceUnlockFreesWhatLooksLikeALockAndHasATTL(t *testing.T) {
+func TestForceUnlockFreesOnlyLocksWithATTL(t *testing.T) {
 	t.Parallel()
 	const transaction = "6ac8e8c26ac8e8c26ac8e8c26ac8e8c2"
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
