@@ -92,12 +92,12 @@ type checking struct {
 }
 
 // add records a lock that the program wants to use.
-func (r *checking) add(of any) error {
-	if isNil(of) {
-		return invalid("Check: a nil %T", of)
+func (r *checking) add(used any) error {
+	if isNil(used) {
+		return invalid("Check: a nil %T", used)
 	}
 	var l *core
-	switch t := of.(type) {
+	switch t := used.(type) {
 	case *RedLock:
 		if t.core == nil {
 			return invalid("Check: a RedLock that was not made by a constructor")
@@ -118,11 +118,11 @@ func (r *checking) add(of any) error {
 	case hasCore:
 		l = t.cored()
 	default:
-		return invalid("Check: a %T, which is no type of this package", of)
+		return invalid("Check: a %T, which is no type of this package", used)
 	}
 	switch {
 	case l == nil:
-		return invalid("Check: a %T that was not made by a constructor", of)
+		return invalid("Check: a %T that was not made by a constructor", used)
 	case l.argErr != nil:
 		return l.argErr
 	case l.c != r.c:

@@ -132,11 +132,11 @@ func (n named) cored() *core { return n.one }
 func coreOf[T any, P interface {
 	*T
 	hasCore
-}](of P) *core {
-	if of == nil {
+}](p P) *core {
+	if p == nil {
 		return nil
 	}
-	return of.cored()
+	return p.cored()
 }
 
 func (l *core) error(err error) error { return &Error{Lock: l.name(), Err: err} }

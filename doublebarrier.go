@@ -54,8 +54,8 @@ func (b *DoubleBarrier) Leave(ctx context.Context, lease *Lease, opts ...WaitOpt
 	}
 	// Members of one generation stand in one line.
 	family := strconv.AppendInt(append(make([]byte, 0, 64), protocol.DoubleFamily+" "...), h.token, 10)
-	of := protocol.LockID{Family: string(family), Name: l.name()}
-	if err := untilZero(ctx, l, of, opts, l.proto.(*protocol.Places).Generation(h.token), membersInside); err != nil {
+	line := protocol.LockID{Family: string(family), Name: l.name()}
+	if err := untilZero(ctx, l, line, opts, l.proto.(*protocol.Places).Generation(h.token), membersInside); err != nil {
 		return err
 	}
 	return unlocked

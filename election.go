@@ -56,10 +56,10 @@ func (e *Election) tell(lease *Lease) {
 		return
 	}
 	h := lease.hold
-	ctx, begins := h.observed.ctx, LeadershipEvent{Event: h.event(lease.entry), Leads: true}
-	events.Surely(func() { events.leadership(ctx, begins) })
+	ctx, event := h.observed.ctx, LeadershipEvent{Event: h.event(lease.entry), Leads: true}
+	events.Surely(func() { events.leadership(ctx, event) })
 	lease.onEnd(func(cause error) {
-		ends := begins
+		ends := event
 		ends.Leads, ends.Cause = false, cause
 		events.Surely(func() { events.leadership(ctx, ends) })
 	})

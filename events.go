@@ -134,22 +134,22 @@ type subjectKey struct{}
 // retried returns the event for a retry of a request with a context.
 func retried(ctx context.Context, request string, err error) RetryEvent {
 	e := RetryEvent{Operation: request, Err: err}
-	switch of := ctx.Value(subjectKey{}).(type) {
+	switch subject := ctx.Value(subjectKey{}).(type) {
 	case interface{ event() Event }:
-		e.Event, e.Locks = of.event(), 1
+		e.Event, e.Locks = subject.event(), 1
 	case int:
-		e.Locks = of
+		e.Locks = subject
 	}
 	return e
 }
 
 // cleanUpFailed reports to the Observer that a clean-up has failed, and is repeated.
-func (e *events) cleanUpFailed(of any, operation string, err error) {
+func (e *events) cleanUpFailed(subject any, operation string, err error) {
 	if !observes[RetryObserver](e) {
 		return
 	}
 	retry := RetryEvent{Operation: operation, Locks: 1, Err: err}
-	if lock, ok := of.(protocol.LockID); ok {
+	if lock, ok := subject.(protocol.LockID); ok {
 		retry.Lock = lock.Name
 	}
 	e.Later(func() { e.retry(context.Background(), retry) })

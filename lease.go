@@ -98,9 +98,9 @@ var errNoLease = &Error{Err: ErrNotHeld}
 
 // closedChan is the Done channel of a nil or zero lease.
 var closedChan = func() chan struct{} {
-	over := make(chan struct{})
-	close(over)
-	return over
+	c := make(chan struct{})
+	close(c)
+	return c
 }()
 
 // none reports whether the lease is nil or zero.
@@ -484,7 +484,7 @@ func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
 
 // releaseRequest records whether a request to release a lease was received. The guard of the lease guards it.
 type releaseRequest struct {
-	done     chan struct{} // closed when a request was received
-	received bool
-	then     []func() // called when a request was received
+	requested chan struct{} // closed when a request was received
+	received  bool
+	then      []func() // called when a request was received
 }

@@ -127,11 +127,11 @@ type cronConfig struct {
 
 type redConfig struct {
 	lockConfig
-	quorum     int
-	timeout    time.Duration
-	quarantine bool
-	longest    time.Duration // longest lease
-	hasLongest bool
+	quorum       int
+	timeout      time.Duration
+	quarantine   bool
+	longestLease time.Duration // longest lease
+	hasLongest   bool
 }
 
 type multiConfig struct{ roundTime time.Duration }

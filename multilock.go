@@ -136,14 +136,14 @@ func place(l Locker) []string {
 	if !ok {
 		return nil
 	}
-	where, of := "", own.cored()
-	switch rdb := of.c.wire.Redis().(type) {
+	where, inner := "", own.cored()
+	switch rdb := inner.c.wire.Redis().(type) {
 	case *redis.Client:
 		where = fmt.Sprint(rdb.Options().Addr, "/", rdb.Options().DB)
 	case *redis.ClusterClient:
 		where = fmt.Sprint(slices.Sorted(slices.Values(rdb.Options().Addrs)))
 	}
-	return []string{where, of.family, fmt.Sprintf("%019d", of.c.serial)}
+	return []string{where, inner.family, fmt.Sprintf("%019d", inner.c.serial)}
 }
 
 // identity is equal for Lockers that are the same lock, or keep each other out.

@@ -91,14 +91,14 @@ func (r *memberRound) lock(ctx context.Context, wait bool) (*Lease, error) {
 	}
 	r.outer = chainFrom(ctx)
 	r.chain = r.outer
-	over := false
+	returned := false
 	defer func() {
-		if !over { // a member of a type of the caller has panicked
+		if !returned { // a member of a type of the caller has panicked
 			r.undo(ctx)
 		}
 	}()
 	lease, err := r.run(ctx, wait)
-	over = true
+	returned = true
 	return lease, err
 }
 
@@ -269,9 +269,9 @@ func earlier(a, b time.Time) time.Time {
 // add records that a member is held. If its lease is fixed, add extends it until all members are held.
 // Each member has a goroutine for that, so that a server that hangs does not delay
 // the other members.
-func (r *memberRound) add(holding context.Context, of Locker, l *Lease) error {
+func (r *memberRound) add(holding context.Context, member Locker, l *Lease) error {
 	if l.none() {
-		return fmt.Errorf("the member %.100q, a %T, returned neither a lease nor an error: %w", of.Name(), of, ErrNotHeld)
+		return fmt.Errorf("the member %.100q, a %T, returned neither a lease nor an error: %w", member.Name(), member, ErrNotHeld)
 	}
 	r.leases = append(r.leases, l)
 	r.chain = l.chain(r.chain)
@@ -356,14 +356,14 @@ func (r *memberRound) undo(ctx context.Context) {
 	}
 	done := giveBack(ctx, r.leases)
 	r.leases, r.chain = nil, r.outer
-	over := overSince(ctx, 0)
-	if !r.deadline.IsZero() && r.deadline.Before(over) {
-		over = r.deadline
+	waitEnd := overSince(ctx, 0)
+	if !r.deadline.IsZero() && r.deadline.Before(waitEnd) {
+		waitEnd = r.deadline
 	}
 	if at := r.callerEnded.Load(); at != nil {
-		over = *at
+		waitEnd = *at
 	}
-	grace := time.NewTimer(protocol.GiveUpGrace - time.Since(over))
+	grace := time.NewTimer(protocol.GiveUpGrace - time.Since(waitEnd))
 	defer grace.Stop()
 	select {
 	case <-done:

@@ -22,10 +22,10 @@ type observed struct {
 	contended  bool
 	handedOver bool // the hold was handed over by another owner of this client
 
-	ended   bool  // AcquireEnd has returned; guarded by mu
-	entries int32 // entries of the hold; guarded by the guard of the hold
-	mu      sync.Mutex
-	early   []func() // events of the hold before AcquireEnd has returned; guarded by mu
+	acquireEnded bool  // AcquireEnd has returned; guarded by mu
+	entries      int32 // entries of the hold; guarded by the guard of the hold
+	mu           sync.Mutex
+	early        []func() // events of the hold before AcquireEnd has returned; guarded by mu
 }
 
 // observe begins an acquire. It returns the context of the acquire's requests.
@@ -91,7 +91,7 @@ func (o *observed) end(e AcquireEvent) {
 func (o *observed) deliverEarly() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ended = true
+	o.acquireEnded = true
 	for _, fn := range o.early {
 		o.core.c.events.Surely(fn)
 	}
@@ -106,7 +106,7 @@ func (o *observed) deliver(deliver func(fn func()), fn func()) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.ended {
+	if !o.acquireEnded {
 		o.early = append(o.early, fn)
 		return
 	}

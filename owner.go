@@ -90,7 +90,7 @@ func (ch *chain) with(h *hold) *chain {
 // find returns the innermost hold of a side of a lock, except the owner's holds.
 func (ch *chain) find(l *core, side protocol.Side) *hold {
 	for ; ch != nil && ch.hold != nil; ch = ch.up {
-		if of := ch.hold.core; of.c == l.c && of.side == side && of.id() == l.id() && ch.hold.entered() {
+		if inner := ch.hold.core; inner.c == l.c && inner.side == side && inner.id() == l.id() && ch.hold.entered() {
 			return ch.hold
 		}
 	}

@@ -53,7 +53,7 @@ func WithRestartQuarantine() RedLockOption {
 // The default is the watchdog lease of the first client, which is the least too. RedLocks that share nodes
 // have the same: https://go-rlock.github.io/rlock/latest/redlock/#withrestartquarantine
 func WithLongestLease(d time.Duration) RedLockOption {
-	return redOption(func(c *redConfig) { c.longest, c.hasLongest = d, true })
+	return redOption(func(c *redConfig) { c.longestLease, c.hasLongest = d, true })
 }
 
 // NewRedLock returns the lock of a name on independent masters, usually three or five. It sends nothing.
@@ -72,7 +72,7 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 		return nil, err
 	}
 	home := clients[0]
-	usual := redConfig{quorum: len(clients)/2 + 1, timeout: DefaultNodeTimeout, longest: home.cfg.watchdogLease}
+	usual := redConfig{quorum: len(clients)/2 + 1, timeout: DefaultNodeTimeout, longestLease: home.cfg.watchdogLease}
 	cfg, err := lockOptions(usual, opts, RedLockOption.optionOfNewRedLock)
 	l, names := newCore(home, redFamily(clients), name, cfg.lockConfig, err)
 	if l.argErr != nil {
@@ -87,8 +87,8 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 	if cfg.hasLongest && !cfg.quarantine {
 		return nil, invalid("WithLongestLease is for a RedLock with WithRestartQuarantine")
 	}
-	if cfg.quarantine && (cfg.longest < home.cfg.watchdogLease || cfg.longest > MaxLease) {
-		return nil, invalid("WithLongestLease(%v): must be from the watchdog lease, %v, to %v", cfg.longest, home.cfg.watchdogLease, MaxLease)
+	if cfg.quarantine && (cfg.longestLease < home.cfg.watchdogLease || cfg.longestLease > MaxLease) {
+		return nil, invalid("WithLongestLease(%v): must be from the watchdog lease, %v, to %v", cfg.longestLease, home.cfg.watchdogLease, MaxLease)
 	}
 	var nodes []quorum.Node
 	for i, c := range clients {
@@ -98,7 +98,7 @@ func newRedLock(name string, clients []*Client, opts []RedLockOption) (*RedLock,
 		Names: names, Prefix: home.cfg.prefix, Family: l.family, Quorum: cfg.quorum,
 		NodeTimeout: cfg.timeout, CommandTimeout: home.cfg.commandTimeout, LongestPoll: home.cfg.longestPoll,
 		Scripts: home.site.Scripts, Seed: home.seed, NewID: home.newID, Ballots: &home.ballots,
-		Quarantine: cfg.quarantine, LongestLease: cfg.longest, WatchdogLease: home.cfg.watchdogLease,
+		Quarantine: cfg.quarantine, LongestLease: cfg.longestLease, WatchdogLease: home.cfg.watchdogLease,
 		DriftFactor: home.cfg.driftFactor, DriftFloor: home.cfg.driftFloor, Validity: home.cfg.validity,
 	})
 	if err != nil {

@@ -46,7 +46,7 @@ func (l *Lease) listenForRequest(then func()) <-chan struct{} {
 	on := l.listenersLocked()
 	begins := on.request == nil
 	if begins {
-		on.request = &releaseRequest{done: make(chan struct{})}
+		on.request = &releaseRequest{requested: make(chan struct{})}
 	}
 	w := on.request
 	already := w.received
@@ -63,7 +63,7 @@ func (l *Lease) listenForRequest(then func()) <-chan struct{} {
 	case begins:
 		l.hold.listen(l)
 	}
-	return w.done
+	return w.requested
 }
 
 // notifyRequestLocked closes the channel of a lease after a request, once, unless the lease has ended.
@@ -73,7 +73,7 @@ func (l *Lease) notifyRequestLocked() {
 	}
 	w := l.listeners.request
 	w.received = true
-	close(w.done)
+	close(w.requested)
 	for _, then := range w.then {
 		l.guard().cancelLocked(func(error) { then() }, nil) // then locks another guard
 	}

@@ -35,7 +35,7 @@ func (to statesTo) Update(s *watchedState) {
 // view identifies the state that a watch shows. Types with the same LockID may show different parts of the state, and
 // subscribe to different channels.
 type view struct {
-	lock  protocol.LockID
+	id    protocol.LockID
 	shown any
 }
 

@@ -133,19 +133,19 @@ type failing struct {
 }
 
 // failure is an outage of a node, with the times of the first and the latest failed renewal.
-type failure struct{ since, last clock.Instant }
+type failure struct{ first, latest clock.Instant }
 
 // fails records a failed renewal, and reports whether it begins an outage. If no renewal has failed for a whole
 // lease, the previous outage ended with the last hold on the node.
 func (f *failing) fails(node any, now clock.Instant) (isNew bool) {
 	outage, goesOn := f.nodes[node]
-	if goesOn = goesOn && now.Sub(outage.last) <= f.lease; !goesOn {
-		outage.since = now
+	if goesOn = goesOn && now.Sub(outage.latest) <= f.lease; !goesOn {
+		outage.first = now
 	}
 	if f.nodes == nil {
 		f.nodes = map[any]failure{}
 	}
-	f.nodes[node] = failure{outage.since, now}
+	f.nodes[node] = failure{outage.first, now}
 	return !goesOn
 }
 
@@ -154,7 +154,7 @@ func (f *failing) fails(node any, now clock.Instant) (isNew bool) {
 func (f *failing) succeeds(node any, now clock.Instant) (after time.Duration, ends bool) {
 	outage, is := f.nodes[node]
 	delete(f.nodes, node)
-	return now.Sub(outage.since), is && now.Sub(outage.last) <= f.lease
+	return now.Sub(outage.first), is && now.Sub(outage.latest) <= f.lease
 }
 
 // renewed handles the replies of a node to a pipeline of renewals.

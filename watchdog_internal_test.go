@@ -111,7 +111,7 @@ func TestObserverThatBlocksHasABoundedQueue(t *testing.T) {
 	for i := range events - 1 {
 		c.events.Later(func() { c.events.renewed(t.Context(), RenewalEvent{}) })
 		if i%(events/losses) == 0 {
-			(&hold{core: c.NewLock("a").core, observed: &observed{ended: true}}).tellLoss(c.now(), ErrExpired)
+			(&hold{core: c.NewLock("a").core, observed: &observed{acquireEnded: true}}).tellLoss(c.now(), ErrExpired)
 		}
 	}
 	close(o.leave)
@@ -222,7 +222,7 @@ func TestLossesOfTheLastSecondAreLoggedAtClose(t *testing.T) {
 			c.events.Surely(func() { <-goOn })
 			lose := func(holds int) {
 				for range holds {
-					(&hold{core: c.NewLock("a").core, observed: &observed{ended: true}}).tellLoss(c.now(), ErrExpired)
+					(&hold{core: c.NewLock("a").core, observed: &observed{acquireEnded: true}}).tellLoss(c.now(), ErrExpired)
 				}
 			}
 			lose(mostLossLines + 16)

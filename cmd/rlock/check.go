@@ -35,7 +35,7 @@ func newCheck(a *app) *cobra.Command {
 					case typ == semaphoreOption:
 						of = append(of, d.clients[0].NewPermitSemaphore(name))
 					case at >= 0:
-						of = append(of, kinds[at].open(d.clients[0], name))
+						of = append(of, kinds[at].newLock(d.clients[0], name))
 					case typ == "":
 						of = append(of, d.clients[0].NewLock(name))
 					default:

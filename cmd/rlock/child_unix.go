@@ -30,28 +30,28 @@ func shellCommand(line string) []string {
 
 // child is a command in a separate process group, with a guard process.
 type child struct {
-	pid    int
-	leave  bool              // what is not of the group outlives the lock
-	asked  map[relative]bool // processes outside of the group that were asked to end
-	exited chan struct{}     // closed when the command itself has ended
-	code   int               // valid once exited is closed
-	status unix.WaitStatus   // valid once exited is closed
+	pid      int
+	leave    bool              // what is not of the group outlives the lock
+	signaled map[relative]bool // processes outside of the group that were asked to end
+	exited   chan struct{}     // closed when the command itself has ended
+	code     int               // valid once exited is closed
+	status   unix.WaitStatus   // valid once exited is closed
 
 	stopped   chan struct{}  // it was stopped, as by Ctrl-Z
 	continued chan os.Signal // this process was, as by fg
 
-	guard    *guardian
-	deadline time.Time // deadline of the lease that was last sent to the guard
-	until    int64     // that deadline on the clock that the guard shares
-	lostPipe *os.File  // closing it, or the end of this process, makes the other end readable
-	tty      int       // the terminal that the command has in the foreground, or -1
+	guard          *guardian
+	sentDeadline   time.Time // deadline of the lease that was last sent to the guard
+	sharedDeadline int64     // that deadline on the clock that the guard shares
+	lostPipe       *os.File  // closing it, or the end of this process, makes the other end readable
+	tty            int       // the terminal that the command has in the foreground, or -1
 }
 
 // start starts a command. env gets the number of the descriptor that becomes readable on loss.
 //
 // The process begins as this program, and becomes the command when its guard knows of it: a command whose parent was
 // killed has a guard at every moment.
-func start(t *task, env func(lostFD int) []string, margin time.Duration, deadline time.Time) (c *child, err error) {
+func start(t *runTask, env func(lostFD int) []string, margin time.Duration, deadline time.Time) (c *child, err error) {
 	lostFD, lostPipe, err := inheritedPipe()
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func start(t *task, env func(lostFD int) []string, margin time.Duration, deadlin
 	}
 	defer unix.Close(beginFD)
 	defer begin.Close() // without a word: it ends
-	c = &child{leave: t.leave, asked: map[relative]bool{}, exited: make(chan struct{}), stopped: make(chan struct{}, 1), continued: make(chan os.Signal, 1), lostPipe: lostPipe, tty: foreground()}
+	c = &child{leave: t.leave, signaled: map[relative]bool{}, exited: make(chan struct{}), stopped: make(chan struct{}, 1), continued: make(chan os.Signal, 1), lostPipe: lostPipe, tty: foreground()}
 	if c.guard, err = startGuard(t.grace, margin, lostPipe); err != nil {
 		lostPipe.Close()
 		return nil, err
@@ -79,7 +79,7 @@ func start(t *task, env func(lostFD int) []string, margin time.Duration, deadlin
 	}
 	c.keep(deadline)
 	c.guard.tell("group %d", c.pid)
-	if c.leave = c.leave || !family.known; !c.leave {
+	if c.leave = c.leave || !family.ownsChildren; !c.leave {
 		c.guard.tell("parent %d %s", os.Getpid(), t.hold)
 	}
 	signal.Notify(c.continued, unix.SIGCONT)
@@ -181,8 +181,8 @@ func (c *child) outside() []relative {
 // askOrphans asks processes outside of the group to end, each once, when the processes that started them are gone.
 func (c *child) askOrphans() {
 	for _, p := range c.outside() {
-		if p.parent == os.Getpid() && !c.asked[p] {
-			c.asked[p] = true
+		if p.parent == os.Getpid() && !c.signaled[p] {
+			c.signaled[p] = true
 			p.signal(unix.SIGTERM)
 		}
 	}
@@ -191,11 +191,11 @@ func (c *child) askOrphans() {
 // keep sends the guard the end of the lease. A known deadline is sent again in the same way: the machine may have
 // slept since, and the clock of Go's deadlines does not count that.
 func (c *child) keep(deadline time.Time) {
-	if !deadline.Equal(c.deadline) {
+	if !deadline.Equal(c.sentDeadline) {
 		at := monotonic() // before the rest is measured: if this process is stopped in between, the guard is early
-		c.deadline, c.until = deadline, at+time.Until(deadline).Nanoseconds()
+		c.sentDeadline, c.sharedDeadline = deadline, at+time.Until(deadline).Nanoseconds()
 	}
-	c.guard.tell("until %d", c.until)
+	c.guard.tell("until %d", c.sharedDeadline)
 }
 
 func (c *child) ending() { c.guard.tell("ending") }
@@ -289,21 +289,21 @@ func dieBy(sig os.Signal) {
 
 // family starts processes, and waits for them and for orphans of theirs: it is process 1 in a container, and on
 // Linux a subreaper, since the group of a command has ended only when all of it is waited for.
-var family = &kin{told: map[int]func(unix.WaitStatus){}, requests: make(chan func())}
+var family = &kin{callbacks: map[int]func(unix.WaitStatus){}, requests: make(chan func())}
 
 type kin struct {
-	once     sync.Once
-	known    bool       // all children of this process are of the command
-	mu       sync.Mutex // guards told and waiting
-	told     map[int]func(unix.WaitStatus)
-	waiting  bool
-	requests chan func()
+	once         sync.Once
+	ownsChildren bool       // all children of this process are of the command
+	mu           sync.Mutex // guards callbacks and waiting
+	callbacks    map[int]func(unix.WaitStatus)
+	waiting      bool
+	requests     chan func()
 }
 
 // start starts a process, and reports when it stops and ends.
-func (k *kin) start(path string, argv []string, attr *os.ProcAttr, told func(unix.WaitStatus)) (pid int, err error) {
+func (k *kin) start(path string, argv []string, attr *os.ProcAttr, callback func(unix.WaitStatus)) (pid int, err error) {
 	k.once.Do(func() {
-		k.known = !hasChildren()
+		k.ownsChildren = !hasChildren()
 		adoptOrphans()
 		go func() { // as long as the process
 			// The signal that a command gets at the death of its parent is sent when the thread that has started it ends.
@@ -324,7 +324,7 @@ func (k *kin) start(path string, argv []string, attr *os.ProcAttr, told func(uni
 		}
 		pid = p.Pid
 		_ = p.Release() // it is waited for below
-		k.told[pid] = told
+		k.callbacks[pid] = callback
 		if !k.waiting {
 			k.waiting = true
 			go k.wait()
@@ -344,7 +344,7 @@ func (k *kin) wait() {
 		}
 		k.mu.Lock()
 		if err != nil {
-			if len(k.told) == 0 {
+			if len(k.callbacks) == 0 {
 				k.waiting = false
 				k.mu.Unlock()
 				return
@@ -353,9 +353,9 @@ func (k *kin) wait() {
 			k.mu.Unlock()
 			continue
 		}
-		told := k.told[pid]
+		told := k.callbacks[pid]
 		if !ws.Stopped() {
-			delete(k.told, pid)
+			delete(k.callbacks, pid)
 		}
 		k.mu.Unlock()
 		if told != nil {
@@ -457,15 +457,15 @@ type watch struct {
 	lost          *os.File
 	group         int
 	parent        int               // ours, if what has left the group is ended too; 0: it is not
-	hold          string            // which the environment of what it has started has
+	holdMark      string            // which the environment of what it has started has
 	find          func() []relative // reads /proc for what has left the group
-	seen          map[relative]bool // what has left the group
-	until         int64             // on the clock that all processes share; 0: not known yet
+	strays        map[relative]bool // what has left the group
+	killAt        int64             // on the clock that all processes share; 0: not known yet
 	ending        bool              // the parent ends the group
 }
 
 // left is how long it is until the time to kill.
-func (w *watch) left() time.Duration { return time.Duration(w.until-monotonic()) - w.margin }
+func (w *watch) left() time.Duration { return time.Duration(w.killAt-monotonic()) - w.margin }
 
 func (w *watch) run(lines <-chan string) int {
 	timer := time.NewTimer(time.Hour)
@@ -479,12 +479,12 @@ func (w *watch) run(lines <-chan string) int {
 				return 0
 			}
 			_, _ = fmt.Sscanf(line, "group %d", &w.group)
-			_, _ = fmt.Sscanf(line, "parent %d %s", &w.parent, &w.hold)
-			_, _ = fmt.Sscanf(line, "until %d", &w.until)
+			_, _ = fmt.Sscanf(line, "parent %d %s", &w.parent, &w.holdMark)
+			_, _ = fmt.Sscanf(line, "until %d", &w.killAt)
 			w.ending = w.ending || line == "ending"
 		case <-timer.C:
 		}
-		if w.until == 0 || w.group == 0 {
+		if w.killAt == 0 || w.group == 0 {
 			continue
 		}
 		begin := w.left() - w.grace
@@ -509,13 +509,13 @@ func (w *watch) end(left time.Duration, lines <-chan string) (code int) {
 		_ = unix.Kill(-w.group, unix.SIGTERM)
 		_ = unix.Kill(-w.group, unix.SIGCONT)
 	}
-	looks, hurry := make(chan look), make(chan struct{})
+	looks, hurry := make(chan snapshot), make(chan struct{})
 	go w.lookOn(looks, hurry)
 	hurried := sync.OnceFunc(func() { close(hurry) })
 	kill := time.After(left)
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
-	var last look
+	var last snapshot
 	var killed, died time.Time // died: when the group was seen to have ended
 	for {
 		select {
@@ -527,7 +527,7 @@ func (w *watch) end(left time.Duration, lines <-chan string) (code int) {
 				lines, kill, code = nil, time.After(min(w.grace, w.left())), w.act()
 			}
 		case last = <-looks:
-			if !killed.IsZero() && last.began.Sub(killed) > 10*time.Second { // it waits in the kernel
+			if !killed.IsZero() && last.takenAt.Sub(killed) > 10*time.Second { // it waits in the kernel
 				return code
 			}
 		case <-kill:
@@ -543,7 +543,7 @@ func (w *watch) end(left time.Duration, lines <-chan string) (code int) {
 		if !killed.IsZero() || !died.IsZero() {
 			hurried()
 		}
-		if !died.IsZero() && last.began.After(died) && len(last.outside) == 0 {
+		if !died.IsZero() && last.takenAt.After(died) && len(last.outside) == 0 {
 			return code
 		}
 	}
@@ -555,28 +555,28 @@ func (w *watch) act() int {
 	return guardActed
 }
 
-func (w *watch) kill(known look, group bool) {
+func (w *watch) kill(snap snapshot, group bool) {
 	if group {
 		_ = unix.Kill(-w.group, unix.SIGKILL)
 	}
-	for _, p := range known.outside {
+	for _, p := range snap.outside {
 		p.signal(unix.SIGKILL)
 	}
 }
 
-// A look is what /proc had of the processes that have left the group.
-type look struct {
-	began   time.Time
+// A snapshot is the list in /proc of the processes that have left the group.
+type snapshot struct {
+	takenAt time.Time
 	outside []relative
 }
 
 // lookOn looks for as long as the process lives: now and then, since the time for it is missing elsewhere in the guard,
 // and more often when it has to hurry.
-func (w *watch) lookOn(looks chan<- look, hurry <-chan struct{}) {
-	w.seen = map[relative]bool{}
+func (w *watch) lookOn(looks chan<- snapshot, hurry <-chan struct{}) {
+	w.strays = map[relative]bool{}
 	for {
 		began := time.Now()
-		looks <- look{began, w.outside()}
+		looks <- snapshot{began, w.outside()}
 		select {
 		case <-time.After(500 * time.Millisecond):
 		case <-hurry:
@@ -588,13 +588,13 @@ func (w *watch) lookOn(looks chan<- look, hurry <-chan struct{}) {
 // outside are the processes of the command that have left its group, also those that were found before.
 func (w *watch) outside() (left []relative) {
 	for _, p := range w.find() {
-		w.seen[p] = true
+		w.strays[p] = true
 	}
-	for p := range w.seen {
+	for p := range w.strays {
 		if p.lives() {
 			left = append(left, p)
 		} else {
-			delete(w.seen, p)
+			delete(w.strays, p)
 		}
 	}
 	return left
@@ -605,7 +605,7 @@ func (w *watch) inProc() []relative {
 	case w.parent == 0:
 		return nil
 	case os.Getppid() != w.parent: // it has ended: who descends from it is not known any more
-		return under(w.hold, w.group, os.Getpid())
+		return under(w.holdMark, w.group, os.Getpid())
 	}
 	return outside(w.parent, w.group, os.Getpid())
 }

@@ -41,7 +41,7 @@ type child struct {
 	continued chan os.Signal // never
 }
 
-func start(t *task, env func(lostFD int) []string, _ time.Duration, _ time.Time) (*child, error) {
+func start(t *runTask, env func(lostFD int) []string, _ time.Duration, _ time.Time) (*child, error) {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("a job object: %w", err)

@@ -488,16 +488,16 @@ func TestNamesOfJobsDiffer(t *testing.T) {
 	t.Parallel()
 	seen := map[string]int{}
 	for n := range 200_000 {
-		name := nameOf(&task{argv: []string{"/usr/bin/backup", strconv.Itoa(n)}})
+		name := nameOf(&runTask{argv: []string{"/usr/bin/backup", strconv.Itoa(n)}})
 		if other, is := seen[name]; is {
 			t.Fatalf("jobs %d and %d are both %s", other, n, name)
 		}
 		seen[name] = n
 	}
-	if a, b := nameOf(&task{argv: []string{"a", "b"}}), nameOf(&task{argv: []string{"a", "b"}}); a != b || !strings.HasPrefix(a, "a-") {
+	if a, b := nameOf(&runTask{argv: []string{"a", "b"}}), nameOf(&runTask{argv: []string{"a", "b"}}); a != b || !strings.HasPrefix(a, "a-") {
 		t.Error(a, b)
 	}
-	if a, b := nameOf(&task{argv: []string{"a", "b c"}}), nameOf(&task{argv: []string{"a", "b", "c"}}); a == b {
+	if a, b := nameOf(&runTask{argv: []string{"a", "b c"}}), nameOf(&runTask{argv: []string{"a", "b", "c"}}); a == b {
 		t.Error(a)
 	}
 }

@@ -93,7 +93,7 @@ func (a *app) connected(label string, f func(ctx context.Context, d *deployment)
 }
 
 // renewed connects for a lease that is renewed while a command runs.
-func (a *app) renewed(t *task, opts ...rlock.Option) (*deployment, error) {
+func (a *app) renewed(t *runTask, opts ...rlock.Option) (*deployment, error) {
 	if a.lease != 0 && a.lease < time.Second {
 		return nil, usage("--lease %v: at least one second, in which a command can be ended", a.lease)
 	}

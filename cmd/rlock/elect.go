@@ -48,7 +48,7 @@ func newElect(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) elect(name, value string, t *task, verbose bool) error {
+func (a *app) elect(name, value string, t *runTask, verbose bool) error {
 	p := a.newProgress()
 	d, err := a.renewed(t, rlock.WithObserver(p))
 	if err != nil {
@@ -73,7 +73,7 @@ func (a *app) elect(name, value string, t *task, verbose bool) error {
 			}
 			code, failed = a.under(d, name, lease, t, in)
 			var f *failure
-			if errors.As(failed, &f) && f.code == exitLost && !in.asked() {
+			if errors.As(failed, &f) && f.code == exitLost && !in.requested() {
 				a.say("%s; it waits to lead again", f.text)
 			}
 			return failed
@@ -81,7 +81,7 @@ func (a *app) elect(name, value string, t *task, verbose bool) error {
 		stop()
 		var f *failure
 		switch lost := errors.As(failed, &f) && f.code == exitLost; {
-		case lost && in.asked():
+		case lost && in.requested():
 			return failed
 		case lost && errors.Is(err, failed):
 			continue // the command was ended before the end of the lease: it leads no more

@@ -17,7 +17,7 @@ import (
 // If it comes near without them, the group gets SIGTERM at the deadline less the grace and a margin, and SIGKILL at
 // the deadline less the margin. A guard, a process of its own, does the same a little later if this process is
 // stopped or killed.
-func (a *app) under(d *deployment, name string, lease *rlock.Lease, t *task, in *interrupts) (code int, err error) {
+func (a *app) under(d *deployment, name string, lease *rlock.Lease, t *runTask, in *interrupts) (code int, err error) {
 	h := &hold{name: name, lease: lease, task: t, lasts: a.leaseTime(), margin: min(time.Second, a.leaseTime()/20)}
 	forget := d.note(cmp.Or(a.label, t.label()), lease, "")
 	defer forget()
@@ -45,7 +45,7 @@ func (a *app) under(d *deployment, name string, lease *rlock.Lease, t *task, in 
 type hold struct {
 	name   string
 	lease  *rlock.Lease
-	task   *task
+	task   *runTask
 	child  *child
 	lasts  time.Duration // the lease, after each renewal
 	left   bool          // processes that do not die, or may not be ended

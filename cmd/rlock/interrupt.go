@@ -67,8 +67,8 @@ func (i *interrupts) detach() {
 	i.to = nil
 }
 
-// asked reports whether this process was asked to end.
-func (i *interrupts) asked() bool {
+// requested reports whether this process was requested to end.
+func (i *interrupts) requested() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.first != nil

@@ -21,7 +21,7 @@ type looker interface {
 // A kind is a type of lock, for commands that do not take it. Those that share keys come first.
 type kind struct {
 	option, name string
-	open         func(c *rlock.Client, name string) looker
+	newLock      func(c *rlock.Client, name string) looker
 	readers      func(c *rlock.Client, name string) looker // the side that readers hold, for who frees it
 }
 
@@ -64,7 +64,7 @@ func (d *deployment) find(ctx context.Context, name, option string) (*found, err
 		if err != nil {
 			return nil, err
 		}
-		return d.look(ctx, name, "RedLock", lock)
+		return d.inspect(ctx, name, "RedLock", lock)
 	}
 	c := d.clients[0]
 	if option == semaphoreOption {
@@ -75,7 +75,7 @@ func (d *deployment) find(ctx context.Context, name, option string) (*found, err
 		if at < 0 {
 			return nil, usage("--type %s: there are %s", option, kindOptions())
 		}
-		return d.look(ctx, name, kinds[at].name, kinds[at].open(c, name))
+		return d.inspect(ctx, name, kinds[at].name, kinds[at].newLock(c, name))
 	}
 	var free *found
 	var failed, foreign error
@@ -83,7 +83,7 @@ func (d *deployment) find(ctx context.Context, name, option string) (*found, err
 		if k.option == "fenced" {
 			continue // Redis does not tell it from a Lock
 		}
-		f, err := d.look(ctx, name, k.name, k.open(c, name))
+		f, err := d.inspect(ctx, name, k.name, k.newLock(c, name))
 		switch {
 		case errors.Is(err, rlock.ErrForeignKey): // or a key of a type that comes below
 			foreign = err
@@ -114,7 +114,7 @@ func (d *deployment) find(ctx context.Context, name, option string) (*found, err
 	return free, nil
 }
 
-func (d *deployment) look(ctx context.Context, name, typ string, lock looker) (*found, error) {
+func (d *deployment) inspect(ctx context.Context, name, typ string, lock looker) (*found, error) {
 	s, err := lock.State(ctx)
 	if err != nil {
 		return nil, err

@@ -97,18 +97,18 @@ func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 
 // links are the links to a deployment. Redis answers if as many do as a RedLock needs.
 type links struct {
-	all    []*link
-	needed int
-	news   chan struct{} // has one if the state may have changed
+	all     []*link
+	needed  int
+	changed chan struct{} // has one if the state may have changed
 }
 
-func newLinks(needed int) *links { return &links{needed: needed, news: make(chan struct{}, 1)} }
+func newLinks(needed int) *links { return &links{needed: needed, changed: make(chan struct{}, 1)} }
 
 // on has a client be seen.
 func (l *links) on(rdb redis.UniversalClient, address string, secure bool) {
 	one := &link{address: address, secure: secure, changed: func() {
 		select {
-		case l.news <- struct{}{}:
+		case l.changed <- struct{}{}:
 		default:
 		}
 	}}
@@ -247,7 +247,7 @@ func (d *deployment) watchLinks(quit <-chan struct{}, end context.CancelCauseFun
 	said := time.NewTimer(0)
 	defer said.Stop()
 	<-said.C
-	news := d.links.news
+	news := d.links.changed
 	if !talks {
 		news = nil // for another that does
 	}

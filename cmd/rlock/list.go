@@ -124,7 +124,7 @@ func (d *deployment) addAllNotes(ctx context.Context, all []*holding) {
 type column struct {
 	title string
 	width int // with a blank
-	value func(h *holding, now time.Time) string
+	cell  func(h *holding, now time.Time) string
 }
 
 // columns fit in 80.
@@ -231,6 +231,6 @@ func table(w io.Writer, all []*holding, width int, now time.Time) {
 	}
 	row(func(c column) string { return c.title })
 	for _, h := range all {
-		row(func(c column) string { return c.value(h, now) })
+		row(func(c column) string { return c.cell(h, now) })
 	}
 }

@@ -180,7 +180,7 @@ func (d *deployment) tools() *mcp.Server {
 			if in.Wait < 0 || in.Wait > 300 {
 				return nil, outcome{}, errors.New("wait_seconds: from 0 to 300")
 			}
-			of, err := d.of(in.Holder, in.Lease)
+			of, err := d.forHolder(in.Holder, in.Lease)
 			if err != nil {
 				return nil, outcome{}, err
 			}
@@ -196,7 +196,7 @@ func (d *deployment) tools() *mcp.Server {
 	mcp.AddTool(s, &mcp.Tool{Name: "renew", Description: "Make a hold last longer. Its handle stays the same. It may be called again after any error.",
 		Annotations: &mcp.ToolAnnotations{DestructiveHint: &no}},
 		func(ctx context.Context, _ *mcp.CallToolRequest, in handleInput) (*mcp.CallToolResult, outcome, error) {
-			of, err := d.of("", in.Lease)
+			of, err := d.forHolder("", in.Lease)
 			if err != nil {
 				return nil, outcome{}, err
 			}
@@ -214,7 +214,7 @@ func (d *deployment) tools() *mcp.Server {
 		func(ctx context.Context, _ *mcp.CallToolRequest, in nameInput) (*mcp.CallToolResult, *agentLock, error) {
 			f, err := d.find(ctx, in.Name, "")
 			if err != nil {
-				return nil, nil, d.told(err)
+				return nil, nil, d.failureOf(err)
 			}
 			return nil, forAgent(f.state), nil
 		})
@@ -222,7 +222,7 @@ func (d *deployment) tools() *mcp.Server {
 		func(ctx context.Context, _ *mcp.CallToolRequest, in listInput) (*mcp.CallToolResult, any, error) {
 			page, err := d.page(ctx, in.Pattern, in.Cursor)
 			if err != nil {
-				return nil, nil, d.told(err)
+				return nil, nil, d.failureOf(err)
 			}
 			text, err := json.Marshal(page) // as text alone: structured content is sent twice
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}}, nil, err
@@ -230,8 +230,8 @@ func (d *deployment) tools() *mcp.Server {
 	return s
 }
 
-// of is the deployment for a call of this holder, with this lease.
-func (d *deployment) of(holder string, leaseSeconds float64) (*deployment, error) {
+// forHolder returns the deployment for a call of this holder, with this lease.
+func (d *deployment) forHolder(holder string, leaseSeconds float64) (*deployment, error) {
 	lease := time.Duration(leaseSeconds * float64(time.Second))
 	if leaseSeconds == 0 {
 		lease = d.fixed()
@@ -253,7 +253,7 @@ func (d *deployment) answer(g *grant, err error) (*mcp.CallToolResult, outcome, 
 	if err == nil {
 		return nil, outcome{Done: true, Grant: g}, nil
 	}
-	f := d.told(err)
+	f := d.failureOf(err)
 	switch {
 	case f.busy && f.more != nil: // the words of the holder are in their fields
 		return nil, outcome{Why: "another holds the lock", Holder: forAgent(f.more)}, nil
@@ -263,8 +263,8 @@ func (d *deployment) answer(g *grant, err error) (*mcp.CallToolResult, outcome, 
 	return nil, outcome{}, f
 }
 
-// told is a failure in the form for an agent.
-func (d *deployment) told(err error) *failure {
+// failureOf returns a failure in the form for an agent.
+func (d *deployment) failureOf(err error) *failure {
 	f := d.app.failure(err)
 	return &failure{code: f.code, busy: f.busy, more: f.more, text: visible.Cut(f.text, 1000)}
 }

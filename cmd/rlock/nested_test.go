@@ -79,7 +79,7 @@ func TestGuardKillsOnTimeWhileProcIsRead(t *testing.T) {
 	defer lost.Close()
 	reads, slow := 0, make(chan struct{})
 	defer close(slow)
-	w := &watch{group: self[0], lost: lost, until: monotonic() + int64(time.Second), find: func() []relative {
+	w := &watch{group: self[0], lost: lost, killAt: monotonic() + int64(time.Second), find: func() []relative {
 		if reads++; reads > 1 {
 			<-slow
 		}
@@ -132,7 +132,7 @@ func TestGuardCountsTheSleepOfTheMachine(t *testing.T) {
 	}
 	deadline := time.Now().Add(time.Minute)
 	first := tell(deadline)
-	c.until -= int64(time.Hour) // as if the clock had gone on for so long since
+	c.sharedDeadline -= int64(time.Hour) // as if the clock had gone on for so long since
 	if again := tell(deadline); again != first-int64(time.Hour) {
 		t.Errorf("told again, the same deadline is %v later", time.Duration(again-first)+time.Hour)
 	}

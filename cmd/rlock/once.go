@@ -89,12 +89,12 @@ func crontab(spec string) (next func(after time.Time) time.Time, err error) {
 }
 
 // nameOf is the name of a job that was given none: the same for the same command line.
-func nameOf(t *task) string {
+func nameOf(t *runTask) string {
 	sum := sha256.Sum256([]byte(strings.Join(t.argv, "\x00")))
 	return fmt.Sprintf("%s-%x", printable(filepath.Base(t.argv[0])), sum[:16])
 }
 
-func (a *app) once(name string, tick time.Time, opts []rlock.CronJobOption, t *task, verbose bool) error {
+func (a *app) once(name string, tick time.Time, opts []rlock.CronJobOption, t *runTask, verbose bool) error {
 	d, err := a.renewed(t)
 	if err != nil {
 		return err

@@ -14,17 +14,17 @@ import (
 // progress says on a terminal, and only there, what is waited for. It is an Observer, to tell an outage from a lock
 // that others hold.
 type progress struct {
-	w    *os.File // nil: no terminal
-	says bool     // lines about outages, which a terminal shows anyway
+	w              *os.File // nil: no terminal
+	reportsOutages bool     // lines about outages, which a terminal shows anyway
 
 	mu     sync.Mutex
 	outage error // the last request had no answer
 }
 
 func (a *app) newProgress() *progress {
-	p := &progress{says: true}
+	p := &progress{reportsOutages: true}
 	if f, ok := a.stderr.(*os.File); ok && paints(f) && !a.quiet && !a.json {
-		p.w, p.says = f, false
+		p.w, p.reportsOutages = f, false
 	}
 	return p
 }
@@ -101,7 +101,7 @@ func (p *progress) line(ctx context.Context, look func(ctx context.Context) (*ho
 
 // waits is for a command that waits for its turn: it shows what for, and says when Redis is away.
 func (d *deployment) waits(ctx context.Context, p *progress, look func(ctx context.Context) (*holding, error)) (of context.Context, stop func()) {
-	of, leave := d.patient(ctx, p.says)
+	of, leave := d.patient(ctx, p.reportsOutages)
 	wipe := p.show(of, look)
 	return of, func() { // more than once is fine
 		wipe()

@@ -93,8 +93,8 @@ func (r *running) add(f *pflag.FlagSet) {
 	f.BoolVar(&r.verbose, "verbose", false, "say when the lock is held, and for how long it was waited for")
 }
 
-// A task is a command that is found, and can be started.
-type task struct {
+// A runTask is a command that was found, and can be started.
+type runTask struct {
 	path  string
 	argv  []string
 	line  string // given with -c
@@ -104,8 +104,8 @@ type task struct {
 }
 
 // task finds the command before anything is locked.
-func (r *running) task(a *app, f *pflag.FlagSet, argv []string) (*task, error) {
-	t := &task{argv: argv, leave: r.leave, grace: min(5*time.Second, a.leaseTime()/3)}
+func (r *running) task(a *app, f *pflag.FlagSet, argv []string) (*runTask, error) {
+	t := &runTask{argv: argv, leave: r.leave, grace: min(5*time.Second, a.leaseTime()/3)}
 	if f.Changed("grace") {
 		t.grace = r.grace
 	}
@@ -130,7 +130,7 @@ func (r *running) task(a *app, f *pflag.FlagSet, argv []string) (*task, error) {
 
 // label is how other processes name the holder: the name of the command. Of a line for a shell it is the first
 // word after variables that are set for the command, whose values may be secrets, or the shell if that is not clear.
-func (t *task) label() string {
+func (t *runTask) label() string {
 	name := t.argv[0]
 	for _, word := range strings.Fields(t.line) {
 		if variable.MatchString(word) {
@@ -254,7 +254,7 @@ func synonyms(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 func allDigits(name string) bool { return strings.Trim(name, "0123456789") == "" }
 
 // run is rlock NAME -- COMMAND.
-func (a *app) run(name string, kind int, w *waiting, t *task, verbose bool) error {
+func (a *app) run(name string, kind int, w *waiting, t *runTask, verbose bool) error {
 	p := a.newProgress()
 	d, err := a.renewed(t, rlock.WithObserver(p))
 	if err != nil {

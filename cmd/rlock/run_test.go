@@ -135,7 +135,7 @@ func TestLabelHasNoSecret(t *testing.T) {
 		"'/opt/my tool/run' s3cret":       "sh",
 		"mysql -ps3cret":                  "mysql",
 	} {
-		if got := (&task{argv: []string{"/bin/sh", "-c", line}, line: line}).label(); got != want {
+		if got := (&runTask{argv: []string{"/bin/sh", "-c", line}, line: line}).label(); got != want {
 			t.Errorf("the label of %s is %s, want %s", line, got, want)
 		}
 	}

@@ -80,7 +80,7 @@ func beforeDash(cmd *cobra.Command, args []string, named bool) (name string, arg
 	return strings.Join(args[:dash], ""), args[dash:], nil
 }
 
-func (a *app) sem(name string, permits int, fair bool, w *waiting, t *task) error {
+func (a *app) sem(name string, permits int, fair bool, w *waiting, t *runTask) error {
 	p := a.newProgress()
 	d, err := a.renewed(t, rlock.WithObserver(p))
 	if err != nil {

@@ -103,7 +103,7 @@ func TestTop(t *testing.T) {
 func TestTopCounts(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	v := &view{seen: map[string]*seenLock{}}
+	v := &topView{locks: map[string]*seenLock{}}
 	see := func(after time.Duration, all ...*holding) {
 		v.all = all
 		v.compare(now.Add(after), now.Add(after))

@@ -29,9 +29,9 @@ func newTop(a *app) *cobra.Command {
 				return usage("--interval %v: at least 0.1 s", every)
 			}
 			return a.connected("", func(ctx context.Context, d *deployment) error {
-				v := &view{d: d, pattern: strings.Join(args, ""), seen: map[string]*seenLock{}}
+				v := &topView{d: d, pattern: strings.Join(args, ""), locks: map[string]*seenLock{}}
 				if once || a.json {
-					if err := v.look(ctx); err != nil {
+					if err := v.poll(ctx); err != nil {
 						return cause(ctx, err)
 					}
 					if a.json {
@@ -57,13 +57,13 @@ func newTop(a *app) *cobra.Command {
 }
 
 // A view is what top shows: the locks that are held, and what has become of them since it was begun.
-type view struct {
+type topView struct {
 	d       *deployment
 	pattern string
 	order   byte // the key that sorts
 	err     error
 	all     []*holding
-	seen    map[string]*seenLock
+	locks   map[string]*seenLock
 	hands   int // hand-overs, of all locks
 	losses  int
 }
@@ -77,8 +77,8 @@ type seenLock struct {
 	losses  int
 }
 
-// look reads the state from Redis.
-func (v *view) look(ctx context.Context) error {
+// poll reads the state from Redis.
+func (v *topView) poll(ctx context.Context) error {
 	asked := time.Now()
 	all, err := v.d.list(ctx, v.pattern)
 	if v.err = err; err != nil {
@@ -90,16 +90,16 @@ func (v *view) look(ctx context.Context) error {
 }
 
 // compare counts what has changed since the previous poll. The reply is of a moment between the two times.
-func (v *view) compare(asked, now time.Time) {
-	for _, s := range v.seen {
+func (v *topView) compare(asked, now time.Time) {
+	for _, s := range v.locks {
 		s.current = false
 	}
 	for _, h := range v.all {
 		key := h.Type + " " + h.Name
-		s := v.seen[key]
+		s := v.locks[key]
 		if s == nil {
 			s = &seenLock{}
-			v.seen[key] = s
+			v.locks[key] = s
 		}
 		id := ""
 		if len(h.Holders) > 0 {
@@ -113,7 +113,7 @@ func (v *view) compare(asked, now time.Time) {
 		s.holdID, s.current = id, true
 		s.ends = asked.Add(time.Duration(h.LeftMS) * time.Millisecond)
 	}
-	for _, s := range v.seen {
+	for _, s := range v.locks {
 		if !s.current && s.holdID != "" {
 			v.ended(s, now)
 			s.holdID = ""
@@ -122,14 +122,14 @@ func (v *view) compare(asked, now time.Time) {
 }
 
 // ended counts the end of a hold as a loss if its lease has run out without an unlock.
-func (v *view) ended(s *seenLock, now time.Time) {
+func (v *topView) ended(s *seenLock, now time.Time) {
 	if !now.Before(s.ends) {
 		s.losses++
 		v.losses++
 	}
 }
 
-func (v *view) sort() {
+func (v *topView) sort() {
 	slices.SortStableFunc(v.all, func(a, b *holding) int {
 		switch v.order {
 		case 'a':
@@ -153,7 +153,7 @@ func oldest(h *holding) time.Time {
 }
 
 // draw writes at most so many lines. The changes of each lock are shown where there is room to the right of the 80 columns.
-func (v *view) draw(w io.Writer, width, lines int, now time.Time) {
+func (v *topView) draw(w io.Writer, width, lines int, now time.Time) {
 	v.sort()
 	waiters := 0
 	for _, h := range v.all {
@@ -178,13 +178,13 @@ func (v *view) draw(w io.Writer, width, lines int, now time.Time) {
 }
 
 // changes are the hand-overs and losses of a row.
-func (v *view) changes(row int, text string) string {
+func (v *topView) changes(row int, text string) string {
 	pad := strings.Repeat(" ", max(1, 80-columnsOf(text)))
 	if row == 0 {
 		return pad + "HANDS LOST"
 	}
 	h := v.all[row-1]
-	s := v.seen[h.Type+" "+h.Name]
+	s := v.locks[h.Type+" "+h.Name]
 	if s == nil {
 		return ""
 	}
@@ -192,7 +192,7 @@ func (v *view) changes(row int, text string) string {
 }
 
 // live shows it on a terminal until it is ended.
-func (v *view) live(ctx context.Context, out *output, every time.Duration) error {
+func (v *topView) live(ctx context.Context, out *output, every time.Duration) error {
 	keys := make(chan byte, 16)
 	if in := int(os.Stdin.Fd()); term.IsTerminal(in) {
 		before, err := term.MakeRaw(in)
@@ -215,7 +215,7 @@ func (v *view) live(ctx context.Context, out *output, every time.Duration) error
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		_ = v.look(ctx) // an outage is shown
+		_ = v.poll(ctx) // an outage is shown
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -242,7 +242,7 @@ func (v *view) live(ctx context.Context, out *output, every time.Duration) error
 }
 
 // paint repaints the screen in one piece: the terminal shows it when it is complete.
-func (v *view) paint(out *output) {
+func (v *topView) paint(out *output) {
 	width, height, err := term.GetSize(int(out.file.Fd()))
 	if err != nil {
 		width, height = 80, 24

@@ -41,11 +41,11 @@ type Config struct {
 // Introduction is the task that writes the key of a client. It may be nil: then the client does not introduce itself.
 type Introduction struct {
 	Config
-	task    protocol.Task
-	entry   timers.Entry
-	logged  sync.Once    // logs that Redis refuses the key
-	idle    atomic.Bool  // the client is not known to be in use: see Use
-	writeAt atomic.Int64 // when the key is written next, a clock.Instant
+	writeKey protocol.Task
+	entry    timers.Entry
+	logged   sync.Once    // logs that Redis refuses the key
+	idle     atomic.Bool  // the client is not known to be in use: see Use
+	writeAt  atomic.Int64 // when the key is written next, a clock.Instant
 }
 
 var _ timers.Task = (*Introduction)(nil)
@@ -53,7 +53,7 @@ var _ timers.Task = (*Introduction)(nil)
 // New returns an Introduction, which begins when the client is in use.
 func New(c Config) *Introduction {
 	p := &Introduction{Config: c}
-	p.task = c.Site.Introduce(protocol.ClientKey(c.Prefix, c.Site.Client), c.Self.Text(c.Site.Client), introduceFor)
+	p.writeKey = c.Site.Introduce(protocol.ClientKey(c.Prefix, c.Site.Client), c.Self.Text(c.Site.Client), introduceFor)
 	p.idle.Store(true)
 	p.entry.Task = p
 	p.Timers.AddBackground(&p.entry)
@@ -82,7 +82,7 @@ func (p *Introduction) Due(now clock.Instant, slack time.Duration) (timers.Do, c
 	}
 	next = now.Add(p.Site.CommandTimeout + introduceAgain) // if there is no reply
 	p.writeAt.Store(int64(next))
-	return timers.Do{Task: p.task}, next
+	return timers.Do{Task: p.writeKey}, next
 }
 
 // Answered implements timers.Task.

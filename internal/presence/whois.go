@@ -40,7 +40,7 @@ type question struct {
 	requestedAt time.Time // by the real clock, as other bounds of calls
 	retryAt     time.Time // when the request may be repeated, unless the process is known
 	unanswered  int       // servers that have not replied
-	done        chan struct{}
+	answered    chan struct{}
 	process     Process // zero if unknown
 }
 
@@ -90,7 +90,7 @@ func (w *WhoIs) newLocked(client string, servers int) *question {
 		delete(w.byClient, other)
 	}
 	now := time.Now()
-	q := &question{client: client, requestedAt: now, retryAt: now.Add(askAgain), unanswered: servers, done: make(chan struct{})}
+	q := &question{client: client, requestedAt: now, retryAt: now.Add(askAgain), unanswered: servers, answered: make(chan struct{})}
 	if w.byClient == nil {
 		w.byClient = map[string]*question{}
 	}
@@ -127,7 +127,7 @@ func (w *WhoIs) replied(q *question, text string, err error) {
 		q.retryAt = time.Now().Add(askBarred)
 	}
 	if q.unanswered == 0 {
-		close(q.done)
+		close(q.answered)
 	}
 }
 
@@ -137,7 +137,7 @@ func (w *WhoIs) answer(q *question, within time.Duration) Process {
 		timer := time.NewTimer(rest)
 		defer timer.Stop()
 		select {
-		case <-q.done:
+		case <-q.answered:
 		case <-timer.C:
 		}
 	}

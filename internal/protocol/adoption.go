@@ -20,13 +20,13 @@ type Adoptable interface {
 
 // adoption has the parts of the requests about an adoption.
 type adoption struct {
-	site   *Site
-	names  *Names
-	script string   // script that adopts
-	state  []string // first keys of the script
-	suffix string   // suffix of an id in the name of a tombstone
-	mode   []any    // mode of the hold; only for a Queued
-	timers []any    // prefix of the timers' names; only for a ReadSide
+	site      *Site
+	names     *Names
+	script    string   // script that adopts
+	stateKeys []string // first keys of the script
+	suffix    string   // suffix of an id in the name of a tombstone
+	mode      []any    // mode of the hold; only for a Queued
+	timers    []any    // prefix of the timers' names; only for a ReadSide
 }
 
 func (a *adoption) tombstone(id string) string { return a.names.Tombstone(id + a.suffix) }
@@ -72,7 +72,7 @@ func readAdoption(a wire.Answer) (Adoption, error) {
 func Detach(p Adoptable, id string, secret Secret, token int64, rest time.Duration) Task {
 	a := p.adoption()
 	hash := fmt.Sprintf("%x", sha1.Sum(secret[:]))
-	offer := newRequest(a.site, "adoption/offer", []string{a.state[0], a.tombstone(id)}, []any{id, hash, token, rest.Milliseconds()}, readNumber)
+	offer := newRequest(a.site, "adoption/offer", []string{a.stateKeys[0], a.tombstone(id)}, []any{id, hash, token, rest.Milliseconds()}, readNumber)
 	offer.r.Acked = a.site.acks()
 	return &inTurn{a.site, id, offer, func(int64) Task { return p.Renew(id, 0) }}
 }
@@ -82,14 +82,14 @@ func Detach(p Adoptable, id string, secret Secret, token int64, rest time.Durati
 func FindDetached(p Adoptable, old string, secret Secret, lease time.Duration) Request[string] {
 	a := p.adoption()
 	args := []any{secret[:], lease.Milliseconds(), tombstoneMillis}
-	return newRequest(a.site, "adoption/find", []string{a.state[0], a.tombstone(old)}, args, readText)
+	return newRequest(a.site, "adoption/find", []string{a.stateKeys[0], a.tombstone(old)}, args, readText)
 }
 
 // Adopt gives the detached hold with the id old a new id, and makes it last for lease. As with an acquire, a server in
 // quarantine refuses it, and replicas confirm it if the client requires that.
 func Adopt(p Adoptable, id, old string, secret Secret, lease time.Duration) Request[Adoption] {
 	a := p.adoption()
-	keys := append(slices.Clone(a.state), a.tombstone(old), a.tombstone(id))
+	keys := append(slices.Clone(a.stateKeys), a.tombstone(old), a.tombstone(id))
 	if len(a.timers) > 0 {
 		keys = append(keys, timer(a.names.Derived(""), old, 1), timer(a.names.Derived(""), id, 1))
 	}
@@ -100,7 +100,7 @@ func Adopt(p Adoptable, id, old string, secret Secret, lease time.Duration) Requ
 // GiveBack undoes an Adopt, no matter whether it succeeded: the hold is detached again. If its lease has run out, it ends.
 func GiveBack(p Adoptable, id, old string, lease time.Duration) Task {
 	a := p.adoption()
-	keys := []string{a.state[0], a.tombstone(old), a.tombstone(id)}
+	keys := []string{a.stateKeys[0], a.tombstone(old), a.tombstone(id)}
 	undo := newRequest(a.site, "adoption/give_back", keys, []any{id, lease.Milliseconds(), tombstoneMillis}, readNumber)
 	return &inTurn{a.site, id, undo, func(rest int64) Task {
 		switch {
@@ -114,19 +114,19 @@ func GiveBack(p Adoptable, id, old string, lease time.Duration) Task {
 }
 
 func (l *ownedLock) adoption() adoption {
-	return adoption{site: l.site, names: l.names, script: "lock/adopt", state: []string{l.names.Lock}}
+	return adoption{site: l.site, names: l.names, script: "lock/adopt", stateKeys: []string{l.names.Lock}}
 }
 
 func (l *WriteSide) adoption() adoption {
-	return adoption{site: l.site, names: l.names, script: "rw/write_adopt", state: []string{l.names.Lock}, suffix: writes}
+	return adoption{site: l.site, names: l.names, script: "rw/write_adopt", stateKeys: []string{l.names.Lock}, suffix: writes}
 }
 
 func (l *ReadSide) adoption() adoption {
-	return adoption{site: l.site, names: l.names, script: "rw/read_adopt", state: []string{l.names.Lock}, timers: []any{l.timers}}
+	return adoption{site: l.site, names: l.names, script: "rw/read_adopt", stateKeys: []string{l.names.Lock}, timers: []any{l.timers}}
 }
 
 func (q *Queued) adoption() adoption {
-	a := adoption{site: q.site, names: q.names, script: "queue/adopt", state: q.hold(), mode: []any{q.mode}}
+	a := adoption{site: q.site, names: q.names, script: "queue/adopt", stateKeys: q.hold(), mode: []any{q.mode}}
 	if q.mode == shared {
 		a.suffix = reads
 	}

@@ -29,9 +29,9 @@ import (
 // The hash also has the floor: the last token that the single clock gave before the deployment became
 // a cluster. A client raises the clock of a slot to the floor before it draws from that clock.
 type FencingClock struct {
-	prefix string
-	key    string // key of the single clock
-	boxed  any    // key
+	prefix   string
+	clockKey string // key of the single clock
+	boxed    any    // clockKey
 	// tagged: the prefix has a hash tag, so all keys with the prefix are in one slot, and a single
 	// clock is enough in a cluster too.
 	tagged bool
@@ -43,8 +43,8 @@ type FencingClock struct {
 
 // NewFencingClock returns the clock of the locks with a prefix.
 func NewFencingClock(prefix string) *FencingClock {
-	f := &FencingClock{prefix: prefix, key: prefix + clockName, tagged: strings.Contains(prefix, "{")}
-	f.boxed = f.key
+	f := &FencingClock{prefix: prefix, clockKey: prefix + clockName, tagged: strings.Contains(prefix, "{")}
+	f.boxed = f.clockKey
 	return f
 }
 
@@ -55,7 +55,7 @@ const clockName = "rlock:clock"
 // that no key remains for each name. The hash tag of the key is the smallest decimal number that
 // hashes to the slot.
 func (f *FencingClock) ofSlot(slot int) string {
-	return f.key + ":{" + strconv.Itoa(int(slotTags()[slot])) + "}"
+	return f.clockKey + ":{" + strconv.Itoa(int(slotTags()[slot])) + "}"
 }
 
 var slotTags = sync.OnceValue(func() *[wire.Slots]int32 {
@@ -77,7 +77,7 @@ func (s *Site) slotClocks() bool { return s.Wire.Slotted() && !s.Clock.tagged }
 
 func (s *Site) clock(n *Names) string {
 	if !s.slotClocks() {
-		return s.Clock.key
+		return s.Clock.clockKey
 	}
 	d := n.derived.Load()
 	if d != nil && d.clock != "" {
@@ -117,7 +117,7 @@ const clocksAgree = time.Hour
 
 // splitClock makes the key of the single clock a hash, and reads the floor.
 func (s *Site) splitClock(ctx context.Context) error {
-	q := newRequest(s, "clock/split", []string{s.Clock.key}, nil, func(a wire.Answer) (int64, error) {
+	q := newRequest(s, "clock/split", []string{s.Clock.clockKey}, nil, func(a wire.Answer) (int64, error) {
 		floor, now, _, err := a.Pair()
 		if now-floor > clocksAgree.Microseconds() {
 			floor = 0
@@ -166,7 +166,7 @@ const mostMerged = 1024
 // wrongClock is called when a request that draws a token has failed with err. It reports whether
 // the request failed because it used the single clock, and should be sent again with the clock of the lock.
 func (s *Site) wrongClock(ctx context.Context, n *Names, r *wire.Request, err error) (bool, error) {
-	used := s.Clock.key
+	used := s.Clock.clockKey
 	if s.Clock.tagged || !r.Uses(used) {
 		return false, nil
 	}
@@ -214,5 +214,5 @@ func (s *Site) mergeClocks(ctx context.Context) error {
 // merge reports whether the key of the single clock is a hash. It raises the floor in the hash, or the
 // clock, to the clocks of some slots, and deletes these. With "whole" it makes the key a string again.
 func (s *Site) merge(slots []string, whole ...any) Request[bool] {
-	return newRequest(s, "clock/merge", append([]string{s.Clock.key}, slots...), whole, readBool)
+	return newRequest(s, "clock/merge", append([]string{s.Clock.clockKey}, slots...), whole, readBool)
 }

@@ -14,14 +14,14 @@ var _ Protocol = (*Tick)(nil)
 
 // Cron has what all ticks of a CronJob share.
 type Cron struct {
-	site        *Site
-	runs        string  // key: a hash
-	ticks       string  // key: a zset
-	names       derived // derived names of each tick's lock: all ticks are in one slot
-	retention   time.Duration
-	minInterval time.Duration
-	takesOver   bool
-	process     any // string
+	site         *Site
+	runs         string  // key: a hash
+	ticks        string  // key: a zset
+	derivedNames derived // derived names of each tick's lock: all ticks are in one slot
+	retention    time.Duration
+	minInterval  time.Duration
+	takesOver    bool
+	process      any // string
 }
 
 // CronRuns is how many runs of a CronJob Redis keeps, in addition to runs in progress, and to runs of ticks that are
@@ -51,7 +51,7 @@ func NewCron(site *Site, names *Names, retention, minInterval time.Duration, tak
 func (c *Cron) At(tick int64) *Tick {
 	t := &Tick{cron: c, tick: tick}
 	t.own.Lock = c.lock(tick)
-	t.own.derived.Store(&c.names)
+	t.own.derived.Store(&c.derivedNames)
 	t.HashLock = newHashLock(c.site, &t.own)
 	return t
 }

@@ -15,7 +15,7 @@ type Election struct{ Queued }
 // NewElection returns the protocol of an Election. Locks with the same name are independent.
 func NewElection(site *Site, names *Names) *Election {
 	q := queuedAt(site, names, "election", "rlock:election", exclusive)
-	q.changes = q.state[0] + ":news"
+	q.changes = q.stateKeys[0] + ":news"
 	return &Election{*q}
 }
 
@@ -26,12 +26,12 @@ func (e *Election) Proclaim(id, value string, number int64) Request[Kept] {
 
 // Inspect implements Protocol.
 func (e *Election) Inspect() Request[State] {
-	return newRequest(e.site, "election/inspect", e.state, nil, readLed)
+	return newRequest(e.site, "election/inspect", e.stateKeys, nil, readLed)
 }
 
 // Candidates requests the ids of the waiting candidates, in order.
 func (e *Election) Candidates() Request[[]string] {
-	return newRequest(e.site, "election/candidates", e.state, nil, func(a wire.Answer) (ids []string, err error) {
+	return newRequest(e.site, "election/candidates", e.stateKeys, nil, func(a wire.Answer) (ids []string, err error) {
 		list, ok := a.Val.([]any)
 		if a.Err != nil || !ok {
 			return nil, cmp.Or(a.Err, wire.ErrReply(a.Val))
@@ -48,7 +48,7 @@ func (e *Election) Candidates() Request[[]string] {
 }
 
 // View implements Protocol.
-func (e *Election) View() any { return view{"election/inspect", e.state[0], e.changes} }
+func (e *Election) View() any { return view{"election/inspect", e.stateKeys[0], e.changes} }
 
 // Listen implements Protocol. Observers, with an empty id, share a separate channel.
 func (e *Election) Listen(id string, notify func()) (end func()) {

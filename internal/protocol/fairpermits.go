@@ -24,9 +24,9 @@ type FairPermits struct {
 // fairSemaphore is what all FairPermits of one PermitSemaphore share.
 type fairSemaphore struct {
 	located
-	state    keys   // see scripts/shared/permitqueue.lua
-	channels string // prefix of the channels of clients with waiters
-	initial  int    // permits to set if the number was never set, or 0
+	stateKeys keys   // see scripts/shared/permitqueue.lua
+	channels  string // prefix of the channels of clients with waiters
+	initial   int    // permits to set if the number was never set, or 0
 }
 
 // NewFairPermits returns the protocol of taking one permit at a time. initial is the number of permits to set if the
@@ -35,10 +35,10 @@ func NewFairPermits(site *Site, names *Names, initial int) *FairPermits {
 	names.keep()
 	base := names.Derived("rlock:permits")
 	return &FairPermits{n: 1, fairSemaphore: &fairSemaphore{
-		located:  located{site, names},
-		state:    []string{base, base + ":ends", base + ":queue", base + ":alive", base + ":line"},
-		channels: base + ":turn:",
-		initial:  initial,
+		located:   located{site, names},
+		stateKeys: []string{base, base + ":ends", base + ":queue", base + ":alive", base + ":line"},
+		channels:  base + ":turn:",
+		initial:   initial,
 	}}
 }
 
@@ -51,10 +51,10 @@ func (p *FairPermits) Of(n int) Protocol {
 }
 
 // more returns the channel of waiters that request more permits than exist.
-func (s *fairSemaphore) more() string { return s.state[0] + ":more" }
+func (s *fairSemaphore) more() string { return s.stateKeys[0] + ":more" }
 
 // hold returns the keys of the state that an existing hold needs: see Queued.hold.
-func (s *fairSemaphore) hold() []string { return s.state[:2:2] }
+func (s *fairSemaphore) hold() []string { return s.stateKeys[:2:2] }
 
 // waking appends the arguments with which a script wakes waiters.
 func (s *fairSemaphore) waking(args ...any) []any {
@@ -63,7 +63,7 @@ func (s *fairSemaphore) waking(args ...any) []any {
 
 // Enter implements Protocol.
 func (p *FairPermits) Enter(e *Acquire) Request[Entered] {
-	keys := p.state.and(p.names.Tombstone(e.ID), p.site.clock(p.names), p.names.Lock)
+	keys := p.stateKeys.and(p.names.Tombstone(e.ID), p.site.clock(p.names), p.names.Lock)
 	args := []any{e.ID, p.site.millis(e.Lease), p.n, p.site.WaiterLease.Milliseconds(), flag(e.Wait), p.channels, p.site.how()}
 	if p.initial > 0 {
 		keys, args = append(keys, p.names.setting()), append(args, p.initial)
@@ -73,12 +73,12 @@ func (p *FairPermits) Enter(e *Acquire) Request[Entered] {
 
 // Release implements Protocol.
 func (p *FairPermits) Release(id string, n int) Task {
-	return p.site.newReleaseTask("fairpermits/release", n, p.state, p.waking(id))
+	return p.site.newReleaseTask("fairpermits/release", n, p.stateKeys, p.waking(id))
 }
 
 // Abandon implements Protocol.
 func (p *FairPermits) Abandon(id string, lateCopies bool) Task {
-	return p.site.newEndTask("fairpermits/abandon", p.state.and(p.names.Tombstone(id)), p.waking(id, tombstoneArg(lateCopies)))
+	return p.site.newEndTask("fairpermits/abandon", p.stateKeys.and(p.names.Tombstone(id)), p.waking(id, tombstoneArg(lateCopies)))
 }
 
 // Renew implements Protocol.
@@ -88,7 +88,7 @@ func (p *FairPermits) Renew(id string, lease time.Duration) Task {
 
 // ForceUnlock implements Protocol. Waiters keep their places.
 func (p *FairPermits) ForceUnlock(holdID string) Request[bool] {
-	return p.site.newForceRequest("fairpermits/force_unlock", holdID, p.state, p.waking(holdID))
+	return p.site.newForceRequest("fairpermits/force_unlock", holdID, p.stateKeys, p.waking(holdID))
 }
 
 // Inspect implements Protocol.
@@ -101,7 +101,7 @@ func (p *FairPermits) Probe(id string) Request[Probed] { return probing(p.inspec
 func (p *FairPermits) Count(holds bool) Request[Counted] { return p.inspect(holds) }
 
 func (p *FairPermits) inspect(holds bool) *scriptRequest[Counted] {
-	return newRequest(p.site, "fairpermits/inspect", p.state, []any{flag(holds)}, readFairCounted)
+	return newRequest(p.site, "fairpermits/inspect", p.stateKeys, []any{flag(holds)}, readFairCounted)
 }
 
 func readFairCounted(a wire.Answer) (Counted, error) {
@@ -139,17 +139,17 @@ func (s *fairSemaphore) Change(op Op, how PermitChange, n int) Request[bool] {
 	if how != TrySetPermits { // before the number is set, there are no waiters
 		args = s.counts(args...)
 	}
-	return newRequest(s.site, "fairpermits"+string(how), s.state.and(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), args, readSet)
+	return newRequest(s.site, "fairpermits"+string(how), s.stateKeys.and(s.names.record(op.Page.ID), s.names.Lock, s.names.setting()), args, readSet)
 }
 
 // Delete implements PermitCounter.
 func (s *fairSemaphore) Delete(op Op) Request[bool] {
-	return newRequest(s.site, "fairpermits/delete", s.state.and(s.names.record(op.Page.ID), s.names.Lock), s.counts(op.Number), readBool)
+	return newRequest(s.site, "fairpermits/delete", s.stateKeys.and(s.names.record(op.Page.ID), s.names.Lock), s.counts(op.Number), readBool)
 }
 
 // Undo implements PermitCounter.
 func (p *FairPermits) Undo(op Op) Task {
-	return p.site.newTask("fairpermits/undo", p.state.and(p.names.record(op.Page.ID), p.names.setting()), p.counts(op.Number))
+	return p.site.newTask("fairpermits/undo", p.stateKeys.and(p.names.record(op.Page.ID), p.names.setting()), p.counts(op.Number))
 }
 
 // counts returns the arguments of a script that changes the number of permits.
@@ -161,7 +161,7 @@ func (s *fairSemaphore) counts(args ...any) []any {
 func (p *FairPermits) Takes() int { return p.n }
 
 // View implements Protocol.
-func (p *FairPermits) View() any { return view{"fairpermits/inspect", p.state[0], p.channels} }
+func (p *FairPermits) View() any { return view{"fairpermits/inspect", p.stateKeys[0], p.channels} }
 
 // Listen implements Protocol: see Queued.
 func (p *FairPermits) Listen(id string, notify func()) (end func()) {

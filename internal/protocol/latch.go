@@ -6,7 +6,7 @@ import (
 
 // Latch is the protocol of a CountDownLatch. Its state is a number, the count.
 type Latch struct {
-	number
+	numeric
 	channel string // Redisson's channel
 	own     string // channel of this module if Redisson's may be in another slot of a cluster; empty otherwise
 }
@@ -16,7 +16,7 @@ func NewLatch(site *Site, names *Names) *Latch {
 	// Redisson always adds braces. If the name has a hash tag, the channel is in another
 	// slot then, and a script cannot publish there by SPUBLISH. Redisson itself fails in this
 	// case.
-	l := &Latch{number: newNumber(site, names), channel: "redisson_countdownlatch__channel__{" + names.Lock + "}"}
+	l := &Latch{numeric: newNumber(site, names), channel: "redisson_countdownlatch__channel__{" + names.Lock + "}"}
 	if strings.Contains(names.Lock, "{") {
 		l.own = names.Derived("rlock:opened")
 	}
@@ -38,7 +38,7 @@ func (l *Latch) where() (channel string, how any) {
 // TrySet sets the count of an open latch. It reports whether it did.
 func (l *Latch) TrySet(op Op, n int64) Request[bool] {
 	channel, how := l.where()
-	return changing(&l.number, "latch/try_set", op, readBool, n, channel, how)
+	return changing(&l.numeric, "latch/try_set", op, readBool, n, channel, how)
 }
 
 // CountDown lowers the count by one. If the latch is open, the outcome is Removed, and no record
@@ -51,7 +51,7 @@ func (l *Latch) CountDown(op Op) Task {
 // Delete opens the latch. It reports whether there was a count.
 func (l *Latch) Delete(op Op) Request[bool] {
 	channel, how := l.where()
-	return changing(&l.number, "latch/delete", op, readBool, channel, how)
+	return changing(&l.numeric, "latch/delete", op, readBool, channel, how)
 }
 
 // Remaining requests the count, which is 0 or less if the latch is open.

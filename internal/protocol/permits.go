@@ -29,11 +29,11 @@ type Permits struct {
 // semaphore is what all Permits of one PermitSemaphore share.
 type semaphore struct {
 	located
-	state   keys // see scripts/shared/permits.lua
-	channel string
-	initial int                                // permits to set if the number was never set, or 0
-	boxed   [4]any                             // the keys, the mark and the channel
-	entered func(wire.Answer) (Entered, error) // see permitReader
+	stateKeys keys // see scripts/shared/permits.lua
+	channel   string
+	initial   int                                // permits to set if the number was never set, or 0
+	boxed     [4]any                             // the keys, the mark and the channel
+	entered   func(wire.Answer) (Entered, error) // see permitReader
 }
 
 // PermitCounter makes the requests about the number of permits, which concern no hold.
@@ -80,12 +80,12 @@ func NewPermits(site *Site, names *Names, initial int) *Permits {
 	names.keep()
 	held, channel := names.held(), prefixed("redisson_sc", names.Lock)
 	return &Permits{n: 1, semaphore: &semaphore{
-		located: located{site, names},
-		state:   []string{names.Lock, held},
-		channel: channel,
-		initial: initial,
-		boxed:   [4]any{names.Lock, held, names.all(), channel},
-		entered: permitReader(site.Client),
+		located:   located{site, names},
+		stateKeys: []string{names.Lock, held},
+		channel:   channel,
+		initial:   initial,
+		boxed:     [4]any{names.Lock, held, names.all(), channel},
+		entered:   permitReader(site.Client),
 	}}
 }
 
@@ -205,18 +205,18 @@ func readPermits(a wire.Answer) (Entered, error) {
 
 // Release implements Protocol. It returns all permits of the hold together.
 func (p *Permits) Release(id string, n int) Task {
-	return p.site.newReleaseTask("permits/release", n, p.state, p.args(permitBase(id), p.n))
+	return p.site.newReleaseTask("permits/release", n, p.stateKeys, p.args(permitBase(id), p.n))
 }
 
 // Abandon implements Protocol. It always leaves a tombstone.
 func (p *Permits) Abandon(id string, _ bool) Task {
-	return p.site.newEndTask("permits/abandon", p.state.and(p.names.Tombstone(id)),
+	return p.site.newEndTask("permits/abandon", p.stateKeys.and(p.names.Tombstone(id)),
 		p.args(permitBase(id), p.n, tombstoneMillis))
 }
 
 // Renew implements Protocol.
 func (p *Permits) Renew(id string, lease time.Duration) Task {
-	return p.site.newRenewTask("permits/renew", lease, p.state,
+	return p.site.newRenewTask("permits/renew", lease, p.stateKeys,
 		p.args(permitBase(id), p.n, lease.Milliseconds()))
 }
 
@@ -228,7 +228,7 @@ func (p *Permits) ForceUnlock(holdID string) Request[bool] {
 	} else if holdID != "" {
 		base = permitBase(holdID)
 	}
-	return p.site.newForceRequest("permits/force_unlock", holdID, p.state, p.args(base))
+	return p.site.newForceRequest("permits/force_unlock", holdID, p.stateKeys, p.args(base))
 }
 
 // Inspect implements Protocol.
@@ -281,7 +281,7 @@ func counts[T any](q *scriptRequest[Counted], convert func(Counted) T) Request[T
 func (p *Permits) Count(holds bool) Request[Counted] { return p.inspect(holds) }
 
 func (p *Permits) inspect(holds bool) *scriptRequest[Counted] {
-	return newRequest(p.site, "permits/inspect", p.state, p.args(flag(holds)), readCounted)
+	return newRequest(p.site, "permits/inspect", p.stateKeys, p.args(flag(holds)), readCounted)
 }
 
 func readCounted(a wire.Answer) (Counted, error) {
@@ -328,17 +328,17 @@ const neverEnds = 922337203685477
 
 // Change implements PermitCounter.
 func (s *semaphore) Change(op Op, how PermitChange, n int) Request[bool] {
-	return newRequest(s.site, "permits"+string(how), s.state.and(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), readSet)
+	return newRequest(s.site, "permits"+string(how), s.stateKeys.and(s.names.record(op.Page.ID), s.names.all(), s.names.setting()), s.counts(op.Number, n), readSet)
 }
 
 // Delete implements PermitCounter.
 func (s *semaphore) Delete(op Op) Request[bool] {
-	return newRequest(s.site, "permits/delete", s.state.and(s.names.record(op.Page.ID), s.names.all()), s.counts(op.Number), readBool)
+	return newRequest(s.site, "permits/delete", s.stateKeys.and(s.names.record(op.Page.ID), s.names.all()), s.counts(op.Number), readBool)
 }
 
 // Undo implements PermitCounter.
 func (p *Permits) Undo(op Op) Task {
-	return p.site.newTask("permits/undo", p.state.and(p.names.record(op.Page.ID), p.names.setting(), p.names.all()), p.counts(op.Number))
+	return p.site.newTask("permits/undo", p.stateKeys.and(p.names.record(op.Page.ID), p.names.setting(), p.names.all()), p.counts(op.Number))
 }
 
 // counts returns the arguments of a script that changes the number of permits.

@@ -13,16 +13,16 @@ var _ Protocol = (*Places)(nil)
 type Places struct {
 	located
 	eachWaits
-	state   keys // see scripts/shared/places.lua
-	channel string
-	members int
+	stateKeys keys // see scripts/shared/places.lua
+	channel   string
+	members   int
 }
 
 // NewPlaces returns the protocol of a DoubleBarrier with the given number of members.
 func NewPlaces(site *Site, names *Names, members int) *Places {
 	names.keep()
 	base := names.Derived("rlock:double")
-	return &Places{located: located{site, names}, state: []string{base, base + ":places"}, channel: base + ":changed", members: members}
+	return &Places{located: located{site, names}, stateKeys: []string{base, base + ":places"}, channel: base + ":changed", members: members}
 }
 
 // Enter implements Protocol.
@@ -30,7 +30,7 @@ func (p *Places) Enter(e *Acquire) Request[Entered] {
 	// A waiter sends a request each third of a waiter lease. But its place lasts at least as long as it
 	// would after it has entered, because the other members may rely on it.
 	wait := max(e.Lease, p.site.WaiterLease)
-	return newEnterRequest(p.site, "places/enter", p.state.and(p.names.Tombstone(e.ID), p.site.clock(p.names)),
+	return newEnterRequest(p.site, "places/enter", p.stateKeys.and(p.names.Tombstone(e.ID), p.site.clock(p.names)),
 		[]any{e.ID, e.Lease.Milliseconds(), wait.Milliseconds(), flag(e.Wait), p.members, p.channel, p.site.how()}, readPlaced).draw(p.names)
 }
 
@@ -54,32 +54,32 @@ func readPlaced(a wire.Answer) (Entered, error) {
 
 // Release implements Protocol.
 func (p *Places) Release(id string, n int) Task {
-	return p.site.newReleaseTask("places/release", n, p.state, []any{id, p.channel, p.site.how()})
+	return p.site.newReleaseTask("places/release", n, p.stateKeys, []any{id, p.channel, p.site.how()})
 }
 
 // Abandon implements Protocol.
 func (p *Places) Abandon(id string, lateCopies bool) Task {
-	return p.site.newEndTask("places/abandon", p.state.and(p.names.Tombstone(id)), []any{id, tombstoneArg(lateCopies), p.channel, p.site.how()})
+	return p.site.newEndTask("places/abandon", p.stateKeys.and(p.names.Tombstone(id)), []any{id, tombstoneArg(lateCopies), p.channel, p.site.how()})
 }
 
 // Renew implements Protocol.
 func (p *Places) Renew(id string, lease time.Duration) Task {
-	return p.site.newRenewTask("places/renew", lease, p.state, []any{id, lease.Milliseconds()})
+	return p.site.newRenewTask("places/renew", lease, p.stateKeys, []any{id, lease.Milliseconds()})
 }
 
 // ForceUnlock implements Protocol.
 func (p *Places) ForceUnlock(holdID string) Request[bool] {
-	return p.site.newForceRequest("places/force_unlock", holdID, p.state, []any{holdID, p.channel, p.site.how()})
+	return p.site.newForceRequest("places/force_unlock", holdID, p.stateKeys, []any{holdID, p.channel, p.site.how()})
 }
 
 // Inspect implements Protocol.
 func (p *Places) Inspect() Request[State] {
-	return newRequest(p.site, "places/inspect", p.state, nil, readState)
+	return newRequest(p.site, "places/inspect", p.stateKeys, nil, readState)
 }
 
 // Probe implements Protocol.
 func (p *Places) Probe(id string) Request[Probed] {
-	return newRequest(p.site, "places/probe", p.state, []any{id}, readProbed)
+	return newRequest(p.site, "places/probe", p.stateKeys, []any{id}, readProbed)
 }
 
 // Generation has the members that have entered together.
@@ -97,14 +97,14 @@ func (g *Generation) Listen(notify func()) (end func()) { return g.places.Listen
 // Remaining requests how many members have not left, and how long their leases last unless they renew them.
 func (g *Generation) Remaining() Request[Remaining] {
 	p := g.places
-	return newRequest(p.site, "places/left", p.state, []any{g.token, p.channel, p.site.how()}, func(a wire.Answer) (Remaining, error) {
+	return newRequest(p.site, "places/left", p.stateKeys, []any{g.token, p.channel, p.site.how()}, func(a wire.Answer) (Remaining, error) {
 		n, rest, _, err := a.Pair()
 		return Remaining{n, max(millis(rest), time.Millisecond)}, err
 	})
 }
 
 // View implements Protocol.
-func (p *Places) View() any { return view{"places/inspect", p.state[0], p.channel} }
+func (p *Places) View() any { return view{"places/inspect", p.stateKeys[0], p.channel} }
 
 // Listen implements Protocol. All waiters share one channel, because a message concerns all of them.
 func (p *Places) Listen(_ string, notify func()) (end func()) {

@@ -18,9 +18,9 @@ var _ Reentrant = (*Queued)(nil)
 type Queued struct {
 	located
 	eachWaits
-	kind  string // ID of the Kind
-	mode  string
-	state keys // see scripts/shared/queuekeys.lua
+	kind      string // ID of the Kind
+	mode      string
+	stateKeys keys // see scripts/shared/queuekeys.lua
 	// rivals are the keys of the holds of other types with this name: none of them may be held.
 	rivals   []string
 	channels string // prefix of the channels of clients with waiters
@@ -74,17 +74,17 @@ func queuedAt(site *Site, names *Names, kind, what, mode string) *Queued {
 	names.keep()
 	base := names.Derived(what)
 	return &Queued{
-		located:  located{site, names},
-		kind:     kind,
-		mode:     mode,
-		state:    []string{base, base + ":ends", base + ":queue", base + ":queue:shared", base + ":alive", base + ":line"},
-		channels: base + ":turn:",
+		located:   located{site, names},
+		kind:      kind,
+		mode:      mode,
+		stateKeys: []string{base, base + ":ends", base + ":queue", base + ":queue:shared", base + ":alive", base + ":line"},
+		channels:  base + ":turn:",
 	}
 }
 
 // hold returns the keys of the state that an existing hold needs. While a cluster moves
 // their slot, a request fails if one of its keys does not exist, and the queue rarely does.
-func (q *Queued) hold() []string { return q.state[:2:2] }
+func (q *Queued) hold() []string { return q.stateKeys[:2:2] }
 
 // reads is the suffix of the id of a shared hold in the name of its tombstone: an exclusive hold may have the same id.
 const reads = ":shared"
@@ -106,7 +106,7 @@ func (q *Queued) Enter(e *Acquire) Request[Entered] {
 	if q.changes != "" {
 		args = append(args, e.Value)
 	}
-	keys := append(make([]string, 0, len(q.state)+5), q.state...) // one more for the quarantine
+	keys := append(make([]string, 0, len(q.stateKeys)+5), q.stateKeys...) // one more for the quarantine
 	keys = append(keys, q.tombstone(e.ID), q.site.clock(q.names))
 	return newEnterRequest(q.site, "queue/enter", append(keys, q.rivals...), args, readEntered).draw(q.names)
 }
@@ -128,13 +128,13 @@ func (q *Queued) Reenter(id string, lease time.Duration, n int, confirm bool) Re
 
 // Release implements Protocol.
 func (q *Queued) Release(id string, n int) Task {
-	return q.site.newReleaseTask("queue/release", n, q.state,
+	return q.site.newReleaseTask("queue/release", n, q.stateKeys,
 		q.announcing(id, n, q.mode, q.term()))
 }
 
 // Abandon implements Protocol.
 func (q *Queued) Abandon(id string, lateCopies bool) Task {
-	return q.site.newEndTask("queue/abandon", q.state.and(q.tombstone(id)),
+	return q.site.newEndTask("queue/abandon", q.stateKeys.and(q.tombstone(id)),
 		q.announcing(id, tombstoneArg(lateCopies), q.mode, q.term()))
 }
 
@@ -145,13 +145,13 @@ func (q *Queued) Renew(id string, lease time.Duration) Task {
 
 // ForceUnlock implements Protocol. Live waiters keep their places.
 func (q *Queued) ForceUnlock(holdID string) Request[bool] {
-	return q.site.newForceRequest("queue/force_unlock", holdID, q.state,
+	return q.site.newForceRequest("queue/force_unlock", holdID, q.stateKeys,
 		q.announcing(holdID, q.mode, q.term()))
 }
 
 // Inspect implements Protocol. It shows both sides.
 func (q *Queued) Inspect() Request[State] {
-	return newRequest(q.site, "queue/inspect", q.state, nil, readState)
+	return newRequest(q.site, "queue/inspect", q.stateKeys, nil, readState)
 }
 
 // Probe implements Protocol.
@@ -160,7 +160,7 @@ func (q *Queued) Probe(id string) Request[Probed] {
 }
 
 // View implements Protocol.
-func (q *Queued) View() any { return view{"queue/inspect", q.state[0], q.channels} }
+func (q *Queued) View() any { return view{"queue/inspect", q.stateKeys[0], q.channels} }
 
 // Listen implements Protocol. The waiters of a client share a channel. A message there
 // names the waiter that can enter. There is no channel for an empty id.

@@ -207,7 +207,7 @@ func TestWaiterDoesNotTakeTheLockWhileAnotherTypeHoldsTheName(t *testing.T) {
 				} else {
 					rival = ordered[other](site, namesOf(t, "l"))
 					end := float64(time.Now().Add(time.Minute).UnixMilli())
-					if err := site.Wire.IO().Do(bg, "zadd", rival.(*Queued).state[1], end, "exclusive").Err(); err != nil {
+					if err := site.Wire.IO().Do(bg, "zadd", rival.(*Queued).stateKeys[1], end, "exclusive").Err(); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -21,7 +21,7 @@ type Op struct {
 // Page names a record in Redis, which has the effect of the latest operation on the page. One goroutine uses a Page.
 type Page struct {
 	ID        string // "<client uuid>:<number of the page>"
-	lock      string // name of the latest object: several operations on one object are common
+	object    string // name of the latest object: several operations on one object are common
 	recordKey any    // key of the record for that object, boxed
 
 	number int64 // number of the latest operation
@@ -64,8 +64,8 @@ func (ps *Pages) Give(p *Page) {
 
 // record returns the key of the page's record for one object.
 func (p *Page) record(n *Names) any {
-	if p.lock != n.Lock {
-		p.lock, p.recordKey = n.Lock, n.record(p.ID)
+	if p.object != n.Lock {
+		p.object, p.recordKey = n.Lock, n.record(p.ID)
 	}
 	return p.recordKey
 }

@@ -70,20 +70,20 @@ func (f *Files) assemble(name string) error {
 		return nil
 	}
 	for _, served := range []bool{false, true} {
-		in := includer{texts: f.texts, served: served, done: map[string]bool{}}
+		in := includer{texts: f.texts, served: served, taken: map[string]bool{}}
 		if err := in.add(name); err != nil {
 			return fmt.Errorf("script %s: %w", name, err)
 		}
 		variant := name
 		if served {
-			if !in.done[included+"/"+quarantine] {
+			if !in.taken[included+"/"+quarantine] {
 				break
 			}
 			variant += WhenServed
 		}
 		text := in.out.String()
 		f.scripts[variant] = wire.NewScript(name, text, strings.Contains(text, "local function announce("))
-		f.parts[name] = in.done // a variant comes second, and includes more files
+		f.parts[name] = in.taken // a variant comes second, and includes more files
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ const quarantine = "quarantine"
 type includer struct {
 	texts  map[string]string
 	served bool
-	done   map[string]bool // texts included so far, by name
+	taken  map[string]bool // texts included so far, by name
 	out    strings.Builder
 }
 
@@ -137,7 +137,7 @@ func (in *includer) add(name string) error {
 	if !ok {
 		return fmt.Errorf("there is no file %s.lua", name)
 	}
-	in.done[name] = true
+	in.taken[name] = true
 	for line := range strings.Lines(text) {
 		what, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), "-- include ")
 		if !ok {
@@ -146,7 +146,7 @@ func (in *includer) add(name string) error {
 		}
 		what, conditional := strings.CutSuffix(what, WhenServed)
 		what = included + "/" + what
-		if in.done[what] || conditional && !in.served {
+		if in.taken[what] || conditional && !in.served {
 			continue
 		}
 		if err := in.add(what); err != nil {

@@ -9,7 +9,7 @@ import (
 
 // Semaphore is the protocol of a Semaphore. Its state is a number, the free permits.
 type Semaphore struct {
-	number
+	numeric
 	channel string
 	to      any // channel, boxed once
 	initial int // permits to set if the number was never set, or 0
@@ -22,10 +22,10 @@ func NewSemaphore(site *Site, names *Names, initial int) *Semaphore {
 	return &Semaphore{newNumber(site, names), channel, channel, initial}
 }
 
-// number is embedded by Semaphore and CountDownLatch. Their state is a number at the key with their name, and each
+// numeric is embedded by Semaphore and CountDownLatch. Their state is a number at the key with their name, and each
 // operation changes it once. Scripts that change the number use other keys to distinguish the two types. Scripts that
 // only read do not need these keys.
-type number struct {
+type numeric struct {
 	located
 	key any // boxed once
 
@@ -33,12 +33,12 @@ type number struct {
 	otherKeys [2]any     // the mark and the held permits, boxed once
 }
 
-func newNumber(site *Site, names *Names) number {
-	return number{located: located{site, names}, key: names.Lock}
+func newNumber(site *Site, names *Names) numeric {
+	return numeric{located: located{site, names}, key: names.Lock}
 }
 
 // more returns the other keys.
-func (c *number) more() [2]any {
+func (c *numeric) more() [2]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.otherKeys[0] == nil {
@@ -48,14 +48,14 @@ func (c *number) more() [2]any {
 }
 
 // change makes the request of a script that changes the number.
-func (c *number) change(script string, op Op, args ...any) *task {
+func (c *numeric) change(script string, op Op, args ...any) *task {
 	t := c.site.newTask(script, nil, nil)
 	putWords(&t.r, c.key, c.names, op, c.more(), args...)
 	return t
 }
 
 // changing is change with an outcome.
-func changing[T any](c *number, script string, op Op, read func(wire.Answer) (T, error), args ...any) Request[T] {
+func changing[T any](c *numeric, script string, op Op, read func(wire.Answer) (T, error), args ...any) Request[T] {
 	q := newRequest(c.site, script, nil, nil, read)
 	putWords(&q.r, c.key, c.names, op, c.more(), args...)
 	return q
@@ -88,11 +88,11 @@ func (s *Semaphore) Acquire(op Op, n int64, reportsLeft bool) Request[Taken] {
 	}
 	switch {
 	case s.initial > 0:
-		return changing(&s.number, "semaphore/acquire", op, readTaken, n, others, s.site.howOrBoth(), s.initial, s.to)
+		return changing(&s.numeric, "semaphore/acquire", op, readTaken, n, others, s.site.howOrBoth(), s.initial, s.to)
 	case reportsLeft:
-		return changing(&s.number, "semaphore/acquire", op, readTaken, n, others, s.site.howOrBoth())
+		return changing(&s.numeric, "semaphore/acquire", op, readTaken, n, others, s.site.howOrBoth())
 	}
-	return changing(&s.number, "semaphore/acquire", op, readTaken, n)
+	return changing(&s.numeric, "semaphore/acquire", op, readTaken, n)
 }
 
 // Release puts n permits back.
@@ -107,12 +107,12 @@ func (s *Semaphore) Release(op Op, n int64) Task {
 // Change changes the number of all permits, free or not. It reports whether the number was changed: SetPermits requires
 // that Redis has the current number.
 func (s *Semaphore) Change(op Op, how PermitChange, n int) Request[bool] {
-	return changing(&s.number, "semaphore"+string(how), op, readSet, n, s.to, s.site.howOrBoth())
+	return changing(&s.numeric, "semaphore"+string(how), op, readSet, n, s.to, s.site.howOrBoth())
 }
 
 // Drain takes all free permits, and returns their number.
 func (s *Semaphore) Drain(op Op) Request[int64] {
-	return changing(&s.number, "semaphore/drain", op, readDrained)
+	return changing(&s.numeric, "semaphore/drain", op, readDrained)
 }
 
 // Undo undoes an Acquire, Add or Drain.
@@ -136,7 +136,7 @@ func (s *Semaphore) Inspect() Request[Permitted] {
 
 // Delete deletes the semaphore. It reports whether the semaphore existed.
 func (s *Semaphore) Delete(op Op) Request[bool] {
-	return changing(&s.number, "semaphore/delete", op, readBool, s.to, s.site.howOrBoth())
+	return changing(&s.numeric, "semaphore/delete", op, readBool, s.to, s.site.howOrBoth())
 }
 
 // Hear implements Crowded.

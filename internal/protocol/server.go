@@ -34,7 +34,7 @@ func (q *scriptRequest[T]) Do(ctx context.Context, budget time.Duration) Result[
 			a.Err = err
 		case wrong:
 			unsure := a.Unsure
-			a = q.on.Do(ctx, budget, q.r.Renamed(q.site.Clock.key, q.site.clock(q.names)))
+			a = q.on.Do(ctx, budget, q.r.Renamed(q.site.Clock.clockKey, q.site.clock(q.names)))
 			a.Unsure = a.Unsure || unsure
 		}
 	}

@@ -98,11 +98,11 @@ type topic struct {
 
 // subscription is one user's interest in a channel.
 type subscription struct {
-	hub       *Hub
-	topics    []*topic
-	name      string // only messages with this payload notify; empty means all
-	notify    func()
-	onMessage func(message string) // called for messages instead of notify, if not nil
+	hub         *Hub
+	topics      []*topic
+	messageName string // only messages with this payload notify; empty means all
+	notify      func()
+	onMessage   func(message string) // called for messages instead of notify, if not nil
 }
 
 // New returns a Hub without subscriptions. It opens a connection with the first.
@@ -121,7 +121,7 @@ func (h *Hub) Listen(channel string, notify func()) (end func()) {
 
 // ListenFor is Listen for messages that consist of a name.
 func (h *Hub) ListenFor(channel, name string, notify func()) (end func()) {
-	return h.subscribe(channel, &subscription{hub: h, name: name, notify: notify}).close
+	return h.subscribe(channel, &subscription{hub: h, messageName: name, notify: notify}).close
 }
 
 // ListenTo is Listen with a second function: onMessage is called with each message, instead of notify. If notify
@@ -191,11 +191,11 @@ func (h *Hub) listenLocked(name topicName, s *subscription) *topic {
 	}
 	t.users[s] = t.live
 	t.isSeparate = s.notify == nil
-	if s.name != "" {
+	if s.messageName != "" {
 		if t.named == nil {
 			t.named = map[string]*subscription{}
 		}
-		t.named[s.name] = s
+		t.named[s.messageName] = s
 	}
 	if t.feed != nil && !t.live {
 		t.feed.changeLocked(name)
@@ -211,13 +211,13 @@ func (s *subscription) close() {
 	defer h.mu.Unlock()
 	for _, t := range s.topics {
 		delete(t.users, s)
-		if s.name != "" {
-			delete(t.named, s.name)
+		if s.messageName != "" {
+			delete(t.named, s.messageName)
 		}
 		if len(t.users) > 0 || t.element != nil {
 			continue
 		}
-		if s.name == "" || !t.hasMessages || h.topics[t.name] != t || h.ctx.Err() != nil {
+		if s.messageName == "" || !t.hasMessages || h.topics[t.name] != t || h.ctx.Err() != nil {
 			h.dropLocked(t)
 			continue
 		}
@@ -343,7 +343,7 @@ func (h *Hub) message(name topicName, payload string) {
 				switch {
 				case u.onMessage != nil:
 					notify = append(notify, func() { u.onMessage(payload) }, runtime.Gosched) // the waiter goes first
-				case u.name == "":
+				case u.messageName == "":
 					notify = append(notify, u.notify)
 				}
 			}

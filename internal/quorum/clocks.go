@@ -28,20 +28,20 @@ const (
 // locks share it. The zero value is empty.
 type Knowledge struct {
 	mu   sync.Mutex // guards the rest
-	view view
+	view nodeView
 	busy bool // as the home of locks: a refresh is under way
 
 	whenFresh map[refreshKey][]func(error) // as the home: callers that wait for a refresh
 }
 
-func (s *Knowledge) get() view {
+func (s *Knowledge) get() nodeView {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.view
 }
 
-// view is the knowledge of a node at one time.
-type view struct {
+// nodeView is the knowledge of a node at one time.
+type nodeView struct {
 	epoch      string        // the node's process, and since when that must not vote
 	epochSince time.Time     // when this client first got the epoch
 	evicts     string        // the policy, if it may evict keys
@@ -55,21 +55,21 @@ type view struct {
 }
 
 // noteEpoch records the epoch of a node.
-func (v *view) noteEpoch(epoch string, now time.Time) {
+func (v *nodeView) noteEpoch(epoch string, now time.Time) {
 	if v.epoch != epoch {
 		v.epoch, v.epochSince = epoch, now
 	}
 }
 
 // times returns the bounds of what the node's clock shows now.
-func (v view) times(now time.Time) (lower, upper time.Duration) {
+func (v nodeView) times(now time.Time) (lower, upper time.Duration) {
 	age := now.Sub(v.clockAt)
 	fuzz := v.fuzz + age/clockDrift
 	return v.clock + age - fuzz, v.clock + age + fuzz
 }
 
 // noteClock records what a node's clock showed at some time between sent and now.
-func (v *view) noteClock(clock time.Duration, sent, now time.Time) {
+func (v *nodeView) noteClock(clock time.Duration, sent, now time.Time) {
 	lower, upper := clock, clock+now.Sub(sent)
 	if !v.clockAt.IsZero() {
 		// The earlier bounds may be narrower: unless the clock was set since, the true time
@@ -81,7 +81,7 @@ func (v *view) noteClock(clock time.Duration, sent, now time.Time) {
 	v.clockAt, v.clock, v.fuzz = now, lower+(upper-lower)/2, (upper-lower)/2
 }
 
-func (v view) unfit() error {
+func (v nodeView) unfit() error {
 	return fmt.Errorf("maxmemory-policy %s may evict the record of a hold: set noeviction", v.evicts)
 }
 

@@ -324,6 +324,6 @@ func (l *Lock) byHome(n *nodeTask) protocol.Task {
 		}
 		return got
 	})
-	t.node = n
+	t.onNode = n
 	return t
 }

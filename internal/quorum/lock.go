@@ -261,8 +261,8 @@ type task struct {
 	request[protocol.Kept]
 	l *Lock
 	// send replaces Send unless nil.
-	send func(d protocol.Dispatch)
-	node *nodeTask // release that the home sends for a node's client; usually nil
+	send   func(d protocol.Dispatch)
+	onNode *nodeTask // release that the home sends for a node's client; usually nil
 }
 
 func (l *Lock) task(do func(ctx context.Context) protocol.Result[protocol.Kept]) *task {
@@ -270,7 +270,7 @@ func (l *Lock) task(do func(ctx context.Context) protocol.Result[protocol.Kept])
 }
 
 // Dispensable implements protocol.Dispensable.
-func (t *task) Dispensable() bool { return t.node != nil && t.node.Dispensable() }
+func (t *task) Dispensable() bool { return t.onNode != nil && t.onNode.Dispensable() }
 
 // Name implements protocol.Task.
 func (t *task) Name() string { return "quorum" }

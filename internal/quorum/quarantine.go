@@ -124,7 +124,7 @@ func (q *quarantine) leases() time.Duration {
 
 // left returns how long a process is still in quarantine. After that, no hold that its predecessor
 // voted for is valid by any client's clock (model: NO_WAIT).
-func (q *quarantine) left(v view, now time.Time) time.Duration {
+func (q *quarantine) left(v nodeView, now time.Time) time.Duration {
 	longest := q.leases()
 	wait := longest + time.Duration(float64(longest)*q.cfg.DriftFactor) + q.cfg.DriftFloor + q.flight
 	return max(v.epochSince.Add(wait).Sub(now), 0)
@@ -203,9 +203,9 @@ func (q *quarantine) refreshNow(ctx context.Context) (agreed bool, err error) {
 
 // refreshKey identifies equal refreshes: the nodes, the quorum, and the longest lease.
 type refreshKey struct {
-	family  any
-	quorum  int
-	longest time.Duration
+	family       any
+	quorum       int
+	longestLease time.Duration
 }
 
 // whenReady calls fn with the result of ready, immediately if that need not wait. Callers with equal

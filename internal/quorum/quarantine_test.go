@@ -229,7 +229,7 @@ func TestQuarantineNeedsRoomAndNodes(t *testing.T) {
 func TestClockBoundsNarrowWithEachReply(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	var v view
+	var v nodeView
 	v.noteClock(time.Hour, now.Add(-10*time.Millisecond), now) // it took 10 ms
 	if v.fuzz != 5*time.Millisecond {
 		t.Errorf("fuzz %v", v.fuzz)
@@ -261,7 +261,7 @@ func TestWindowIsThatOfTheMedian(t *testing.T) {
 	q := &quarantine{Lock: l, skew: 50 * time.Millisecond, flight: 100 * time.Millisecond}
 	for _, off := range []time.Duration{0, 10 * time.Millisecond, time.Hour} {
 		n := &node{Node: Node{Knowledge: &Knowledge{}}}
-		n.Knowledge.view = view{clockAt: now, clock: time.Minute + off}
+		n.Knowledge.view = nodeView{clockAt: now, clock: time.Minute + off}
 		l.nodes = append(l.nodes, n)
 	}
 	median := (time.Minute + 10*time.Millisecond).Microseconds()

@@ -47,7 +47,7 @@ const turnEvery = wire.RoundSize * time.Millisecond
 // cleanUpLine has the clean-ups of one lock.
 type cleanUpLine struct {
 	underWay int
-	waiting  []*cleanUp
+	queue    []*cleanUp
 }
 
 // cleanUpPhase is how far a clean-up has got in its line.
@@ -64,10 +64,10 @@ const (
 type cleanUp struct {
 	Entry
 	cleanUps *CleanUps
-	lock     any // key of its line
+	lineKey  any // key in CleanUps.lines
 	task     protocol.Task
-	until    clock.Instant
-	done     chan struct{} // closed when the clean-up is over
+	giveUpAt clock.Instant
+	finished chan struct{} // closed when the clean-up is over
 	then     func()        // called when it is over, unless nil; must be quick
 
 	phase cleanUpPhase // guarded by CleanUps.mu
@@ -88,19 +88,19 @@ var _ Task = (*cleanUp)(nil)
 // Add begins a clean-up of a lock at the time from, and repeats it at most until the time until. When it is over,
 // it calls then, unless nil, and closes the returned channel.
 func (s *CleanUps) Add(lock any, task protocol.Task, from, until clock.Instant, then func()) (done <-chan struct{}) {
-	u := &cleanUp{cleanUps: s, lock: lock, task: task, until: until, done: make(chan struct{}), then: then, dueAt: from, pause: 50 * time.Millisecond}
+	u := &cleanUp{cleanUps: s, lineKey: lock, task: task, giveUpAt: until, finished: make(chan struct{}), then: then, dueAt: from, pause: 50 * time.Millisecond}
 	u.Task = u
 	s.active.Add(1)
 	now := s.Timers.Now()
 	if task.OfQuorum() || from.After(now) {
 		s.Timers.Add(&u.Entry, from)
-		return u.done
+		return u.finished
 	}
 	s.Timers.Add(&u.Entry, now.Add(seam.FarAway))
 	if s.admit(u) {
 		s.Timers.Move(&u.Entry, from)
 	}
-	return u.done
+	return u.finished
 }
 
 // Count returns how many clean-ups are not over.
@@ -113,14 +113,14 @@ func (s *CleanUps) admit(u *cleanUp) bool {
 	if s.lines == nil {
 		s.lines = map[any]*cleanUpLine{}
 	}
-	line := s.lines[u.lock]
+	line := s.lines[u.lineKey]
 	if line == nil {
 		line = &cleanUpLine{}
-		s.lines[u.lock] = line
+		s.lines[u.lineKey] = line
 	}
 	if line.underWay == mostCleanUps {
 		u.phase = waiting
-		line.waiting = append(line.waiting, u)
+		line.queue = append(line.queue, u)
 		return false
 	}
 	u.phase = admitted
@@ -137,9 +137,9 @@ func (s *CleanUps) pass(u *cleanUp) (next *cleanUp) {
 	if !had {
 		return nil
 	}
-	line := s.lines[u.lock]
-	for len(line.waiting) > 0 {
-		next, line.waiting = line.waiting[0], line.waiting[1:]
+	line := s.lines[u.lineKey]
+	for len(line.queue) > 0 {
+		next, line.queue = line.queue[0], line.queue[1:]
 		if next.phase == waiting { // otherwise a shutdown has started it
 			next.phase = admitted
 			return next
@@ -147,7 +147,7 @@ func (s *CleanUps) pass(u *cleanUp) (next *cleanUp) {
 	}
 	line.underWay--
 	if line.underWay == 0 {
-		delete(s.lines, u.lock)
+		delete(s.lines, u.lineKey)
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (u *cleanUp) yield() {
 func (u *cleanUp) Due(now clock.Instant, _ time.Duration) (Do, clock.Instant) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.isOver || now.After(u.until) || u.needlessLocked() {
+	if u.isOver || now.After(u.giveUpAt) || u.needlessLocked() {
 		u.endLocked()
 		return Do{}, 0
 	}
@@ -230,7 +230,7 @@ func (u *cleanUp) Answered(_ Do, _ clock.Instant, r protocol.Result[protocol.Kep
 		u.endLocked()
 		return 0
 	}
-	u.cleanUps.Retried(u.lock, u.task.Name(), r.Err)
+	u.cleanUps.Retried(u.lineKey, u.task.Name(), r.Err)
 	u.yield()
 	u.copies, u.wasHeldUp = 0, true
 	if !u.task.OfQuorum() {
@@ -262,7 +262,7 @@ func (u *cleanUp) endLocked() {
 		if u.then != nil {
 			u.then() // before done: what it gives back may be needed next
 		}
-		close(u.done)
+		close(u.finished)
 		u.yield()
 	}
 }

@@ -160,7 +160,7 @@ func TestHeldUpCleanUpIsSentInItsTurn(t *testing.T) {
 	w := unservedTimers(t)
 	s := NewCleanUps(CleanUpsConfig{Wire: w.Wire, Timers: w})
 	now := w.Now()
-	u := &cleanUp{cleanUps: s, task: endOfHold{}, until: now.Add(time.Hour), done: make(chan struct{}), pause: time.Second}
+	u := &cleanUp{cleanUps: s, task: endOfHold{}, giveUpAt: now.Add(time.Hour), finished: make(chan struct{}), pause: time.Second}
 	for i, held := range []bool{false, true, true} {
 		u.wasHeldUp = held
 		if held {

@@ -71,7 +71,7 @@ type Source[S any] struct {
 type poller[S any] struct {
 	Source[S]
 	pollers *Pollers[S]
-	number  int64         // for jitter
+	serial  int64         // for jitter
 	poke    chan struct{} // capacity 1: a message came, or may have been missed
 	joined  chan struct{} // capacity 1: a watch has joined that has no state yet
 	ctx     context.Context
@@ -90,7 +90,7 @@ func (ps *Pollers[S]) join(w *watch[S], lock Source[S]) {
 	if p == nil {
 		ps.serial++
 		p = &poller[S]{
-			Source: lock, pollers: ps, number: ps.serial, watches: map[*watch[S]]struct{}{},
+			Source: lock, pollers: ps, serial: ps.serial, watches: map[*watch[S]]struct{}{},
 			poke: make(chan struct{}, 1), joined: make(chan struct{}, 1),
 		}
 		p.ctx, p.cancel = context.WithCancel(ps.Wire.Context())
@@ -239,7 +239,7 @@ func (p *poller[S]) run() {
 }
 
 func (p *poller[S]) jitter(poll int, d time.Duration) time.Duration {
-	return seam.Jitter(p.pollers.Seed, p.number, poll, d)
+	return seam.Jitter(p.pollers.Seed, p.serial, poll, d)
 }
 
 // sleep sleeps for d, or less if the poller is poked, or if a watch joins, which gets the state
