@@ -27,13 +27,13 @@ type CronJob struct{ named }
 type CronRun struct {
 	Scheduled time.Time // the tick, in UTC
 	Here      bool      // this call has run the function
-	HoldID    string    // of who runs it, or did: Lease.HoldID. What precedes the colon is Client.ID
-	Process   Process   // whose run that is; zero if not known
+	HoldID    string    // Lease.HoldID of the run; the part before the colon is Client.ID
+	Process   Process   // process of the run; zero if unknown
 	Token     int64     // Lease.Token
-	TakenOver bool      // the run before it was lost
+	TakenOver bool      // the previous run of the tick was lost
 	Start     time.Time // by the clock of Redis
-	End       time.Time // when it ended; zero if it runs, or if the end of a lost run is not known
-	Err       error     // of the function, of another process its text; it matches ErrLeaseLost if the run was lost
+	End       time.Time // when the run ended; zero if it runs, or if the end of a lost run is unknown
+	Err       error     // error of the function, or its text in another process; matches ErrLeaseLost if the run was lost
 }
 
 // NewCronJob returns a job each of whose ticks runs once among all processes. All of them give the same

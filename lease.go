@@ -33,7 +33,7 @@ type Lease struct {
 	next      *Lease     // next open lease of the hold
 }
 
-// listeners wait for the end of a lease, or for a request to release it.
+// listeners has the channels and contexts that depend on a lease.
 type listeners struct {
 	done     chan struct{}              // closed when the lease ends; nil before the first Done
 	contexts map[*leaseContext]struct{} // canceled when the lease ends
@@ -285,7 +285,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 }
 
 // onEnd calls a function with the cause when the lease ends, immediately if it has ended.
-// The function must not lock a mutex whose owner may look at the lease.
+// The function must not lock a mutex that is held while methods of the lease are called.
 func (l *Lease) onEnd(fn context.CancelCauseFunc) (forget func()) {
 	return l.cancelAtEnd(&leaseContext{cancel: fn})
 }

@@ -62,8 +62,8 @@ type Event struct {
 	Side    string // of a read-write lock: "read" or "write"
 	HoldID  string // Lease.HoldID; a hold that is handed over has the id of the one before
 	Token   int64  // Lease.Token
-	Entry   int    // which lease of its hold: 1 is the first, 2 the first re-entry; 0: none, or all of them
-	Permits int    // of a semaphore that the call is about
+	Entry   int    // which lease of its hold: 1 is the first, 2 the first re-entry; 0 for none, or for all of them
+	Permits int    // number of permits of a semaphore that the call is about
 }
 
 // StartEvent is the beginning of an acquire.
@@ -73,9 +73,9 @@ type StartEvent struct{ Event }
 type AcquireEvent struct {
 	Event
 	Wait       time.Duration // from the call to its return
-	HolderID   string        // a hold that kept it out, the last that was seen; empty: none, or not known
-	Attempts   int           // looks at the lock
-	Contended  bool          // it has waited
+	HolderID   string        // the latest known hold that kept the acquire out; empty without one
+	Attempts   int           // requests for the lock
+	Contended  bool          // the acquire has waited
 	Reentry    bool          // it has entered a hold again, or was refused that
 	HandedOver bool          // a holder of this Client has handed its hold over: see WithHandOver
 	Err        error
@@ -87,9 +87,9 @@ type ContentionEvent struct{ Event }
 // RenewalEvent is the end of a renewal.
 type RenewalEvent struct {
 	Event
-	Left time.Duration // of the lease before this renewal counted: the margin that there was
-	Took time.Duration // since it was sent
-	Err  error         // nil: it was confirmed; otherwise a RedLock's lease may be longer all the same
+	Left time.Duration // rest of the previous lease when the reply came: the margin
+	Took time.Duration // from the request to the reply
+	Err  error         // nil if confirmed; otherwise the lease of a RedLock may be longer nevertheless
 }
 
 // LossEvent is the loss of a hold.
@@ -102,8 +102,8 @@ type LossEvent struct {
 // LeadershipEvent is the beginning of a leadership, or the end of its lease.
 type LeadershipEvent struct {
 	Event
-	Leads bool  // it begins
-	Cause error // of the end: Lease.Err
+	Leads bool  // the leadership begins
+	Cause error // why the lease ended: Lease.Err
 }
 
 // UnlockEvent is the end of an Unlock.
@@ -119,7 +119,7 @@ type UnlockEvent struct {
 type RetryEvent struct {
 	Event
 	Operation string
-	Locks     int // how many it is about; if several, Event names none; 0: not known
+	Locks     int // number of locks of the request; if several, Event names none; 0 if unknown
 	Err       error
 }
 

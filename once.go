@@ -89,8 +89,8 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 	return s.result, false, nil
 }
 
-// mayRun returns why the function does not run under a lease that was granted: the holder before may have left an outcome
-// after the last request for one.
+// mayRun returns why the function does not run under a lease that was granted, or nil: the previous holder may have
+// written an outcome after the last request for it.
 func (o *Once) mayRun(ctx context.Context, lease *Lease, outcome beforeOption) error {
 	l := coreOf(o)
 	requestedAt := l.c.env.Clock.Now()
@@ -170,8 +170,8 @@ func (o *Once) run(ctx context.Context, lease *Lease, fn func(ctx context.Contex
 	if err != nil {
 		unlock := lease.Unlock
 		if ctx.Err() == nil && lease.Err() == nil { // otherwise the function may have failed because of that
-			// All that wait now, before the lock is free, have waited for this run. Later callers do not get its
-			// error.
+			// All callers that wait now, before the lock is free, have waited for this run. Later callers do not get
+			// its error.
 			l.c.lines.Fail(l.line(""), l.c.env.Clock.Now(), &settled{failed: err})
 			unlock = func(ctx context.Context) error { return o.fail(ctx, lease, err) }
 		}

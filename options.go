@@ -95,7 +95,7 @@ type config struct {
 	quarantined    bool
 	longest        time.Duration // lease, if quarantined
 	pubsub         PubSubMode
-	observer       Observer // nil: nobody
+	observer       Observer // nil without an Observer
 	observed       bool     // it was given
 	logger         *slog.Logger
 	label          string

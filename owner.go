@@ -10,25 +10,25 @@ import (
 	"github.com/go-rlock/rlock/internal/wait"
 )
 
-// chain is what a context descends from: the holds whose leases made it, the
-// innermost first, and at its end the owner of WithOwner, if there is one. An
-// acquire with the context enters these again; every other lock it enters as a
-// new owner. Chains live in contexts and never leave the process: Redis sees the
-// id of each hold.
+// chain has the holds that a context descends from, the innermost first, because
+// their leases made the context. At its end it has the owner of WithOwner, if
+// there is one. An acquire with the context enters these holds again, and every
+// other lock as a new owner. Chains are values of contexts and never leave the
+// process: Redis has only the id of each hold.
 //
-// A chain is never changed, so that goroutines that share its end do not see each
-// other's holds.
+// A chain is never changed, so the holds of one goroutine do not appear in another
+// goroutine that shares its end.
 type chain struct {
-	hold  *hold  // nil: this is the end, which is the owner's
-	up    *chain // of the context that the lease's was made from
-	owner *owner // at the end; nil: none
+	hold  *hold  // nil at the end of the chain
+	up    *chain // chain of the context from which the context of the lease was made
+	owner *owner // owner of WithOwner, at the end of the chain; nil without one
 }
 
-// descent is a context that descends from leases, or was cut off from them.
+// descent is a context that descends from leases, or that was separated from them.
 type descent struct {
 	context.Context
-	chain *chain // what an acquire enters again
-	lease *Lease // the innermost; nil: none
+	chain *chain // holds that an acquire enters again
+	lease *Lease // innermost lease; nil without one
 }
 
 type descentKey struct{}
@@ -42,7 +42,7 @@ func (d *descent) Value(key any) any {
 
 func (d *descent) String() string { return fmt.Sprint(d.Context) + ".rlock" }
 
-// descentOf returns what a context descends from.
+// descentOf returns the chain and the innermost lease of a context.
 func descentOf(ctx context.Context) (*chain, *Lease) {
 	if d, _ := ctx.Value(descentKey{}).(*descent); d != nil {
 		return d.chain, d.lease
@@ -55,7 +55,7 @@ func chainFrom(ctx context.Context) *chain {
 	return ch
 }
 
-// in returns a context with the chain, and the lease that is the innermost.
+// in returns a context with the chain and the innermost lease.
 func (ch *chain) in(ctx context.Context, innermost *Lease) context.Context {
 	if ctx == nil {
 		ctx = context.Background()
@@ -74,8 +74,8 @@ func WithOwner(ctx context.Context) context.Context {
 // WithoutOwner returns a context that descends from no lease and has no owner.
 func WithoutOwner(ctx context.Context) context.Context { return (*chain)(nil).in(ctx, nil) }
 
-// with is the chain with one more hold. It leaves out a hold of the chain's owner, which
-// is found there, and holds whose leases are all unlocked.
+// with returns the chain with one more hold. It does not add a hold of the chain's owner, because the owner
+// already has it, or a hold whose leases are all unlocked.
 func (ch *chain) with(h *hold) *chain {
 	for ch != nil && ch.hold != nil && !ch.hold.entered() {
 		ch = ch.up
@@ -97,7 +97,7 @@ func (ch *chain) find(l *core, side protocol.Side) *hold {
 	return nil
 }
 
-// held is find that includes the holds of the owner.
+// held is find, and also finds the holds of the owner.
 func (ch *chain) held(l *core, side protocol.Side) *hold {
 	if h := ch.find(l, side); h != nil {
 		return h
@@ -112,14 +112,14 @@ func (ch *chain) held(l *core, side protocol.Side) *hold {
 	return nil
 }
 
-// toEnterAgain is advice for a caller that waits for a hold, or several, of its own client. It may have meant to enter
-// its own hold again, with a context from outside the lease: then it waits for itself, forever. It cannot be
-// distinguished from a caller that waits for another goroutine, maybe with the very same context: an acquire makes no
-// context, and goroutines have no ids. So the error of each such caller has the advice, and no log has it.
+// toEnterAgain returns advice for a caller that waits for one or several holds of its own client. The caller may have
+// meant to enter its own hold again, but with a context from outside the lease: then it waits for itself, forever. Such
+// a caller cannot be distinguished from one that waits for another goroutine, perhaps with the same context, because an
+// acquire makes no context, and goroutines have no ids. So the error of each such caller has the advice, and no log has it.
 func (l *core) toEnterAgain(several bool) string {
 	writes := l.side == protocol.Exclusive && l.proto.Kind().Sides
 	switch {
-	case !protocol.Is[protocol.Reentrant](l.proto) || l.opts.nonReentrant || writes && several: // only readers are several
+	case !protocol.Is[protocol.Reentrant](l.proto) || l.opts.nonReentrant || writes && several: // several holders are readers
 		return ""
 	case writes:
 		return "; whoever holds it enters again with the context of its lease, unless it is a reader's"
@@ -136,7 +136,7 @@ func (ch *chain) own() *owner {
 
 // owner is an owner of WithOwner.
 type owner struct {
-	mu    sync.Mutex // guards the rest, and fields of owned that say so
+	mu    sync.Mutex // guards the rest, and fields of owned whose comments refer to it
 	locks map[ownedKey]*owned
 }
 
@@ -145,18 +145,18 @@ type ownedKey struct {
 	lock   protocol.LockID
 }
 
-// owned is a lock that an owner holds, or is about to enter; both sides of a read-write
-// lock.
+// owned is the record of a lock that an owner holds, or is about to enter. Both sides of a read-write lock share
+// one record.
 type owned struct {
 	owner *owner
 	key   ownedKey
-	ops   oplock.Lock // for all operations of the owner at the lock, the first entry included
-	users int         // guarded by owner.mu: operations under way
-	holds [2]*hold    // guarded by owner.mu: by side; changed with ops taken only
-	seen  wait.Seen   // guarded by owner.mu: by the latest request
+	ops   oplock.Lock // taken by each operation of the owner at the lock, including the first entry
+	users int         // operations under way; guarded by owner.mu
+	holds [2]*hold    // holds by side; guarded by owner.mu, and changed only while ops is taken
+	seen  wait.Seen   // what the latest request found; guarded by owner.mu
 }
 
-// at finds or makes the record of a lock, and counts a user of it.
+// at returns the record of a lock, which it makes if necessary, and counts a user of it. The user must call doneUsing.
 func (own *owner) at(l *core) *owned {
 	own.mu.Lock()
 	defer own.mu.Unlock()
@@ -173,7 +173,7 @@ func (own *owner) at(l *core) *owned {
 	return o
 }
 
-// doneUsing ends what at began.
+// doneUsing ends a use of the record that began with at.
 func (o *owned) doneUsing() {
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
@@ -181,7 +181,7 @@ func (o *owned) doneUsing() {
 	o.dropLocked()
 }
 
-// dropLocked forgets a lock that the owner has left.
+// dropLocked removes the record if the owner has no hold of the lock, and no operation is under way.
 func (o *owned) dropLocked() {
 	if o.users == 0 && o.holds == [2]*hold{} {
 		delete(o.owner.locks, o.key)
@@ -194,7 +194,7 @@ func (o *owned) held(side protocol.Side) *hold {
 	return o.holds[side]
 }
 
-// setSeen passes what a call has seen to the other calls of its owner, which wait for that call.
+// setSeen stores what a request found, for the other calls of the owner, which wait for the call of that request.
 func (o *owned) setSeen(s *wait.Seen) {
 	if o == nil {
 		return
@@ -204,7 +204,7 @@ func (o *owned) setSeen(s *wait.Seen) {
 	o.seen = *s
 }
 
-// lastSeen is for a call that has waited for another call of its owner without success.
+// lastSeen returns the result of setSeen to a call that has waited for another call of its owner without success.
 func (o *owned) lastSeen() wait.Seen {
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
@@ -224,8 +224,8 @@ func (o *owned) set(h *hold) {
 	o.holds[h.core.side] = h
 }
 
-// clear records that all leases of a hold are unlocked. An Unlock that could not wait
-// any longer for other operations may find a newer hold there, or none.
+// clear records that all leases of a hold are unlocked. If the Unlock could not wait
+// any longer for other operations, the record may have a newer hold, or none.
 func (o *owned) clear(h *hold) {
 	if o == nil {
 		return

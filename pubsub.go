@@ -10,15 +10,15 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// What nobody waits for any more stays subscribed for a while: see wait.Config.
+// Channels without waiters stay subscribed for a while: see wait.Config.
 const (
 	keepListening = 3 * time.Second
 	mostKept      = 1000
 )
 
 // newHub returns the subscriptions of a client; name is the name of its connections. Listeners are:
-//   - the head of a line, to the channel of its lock, where each release is announced (internal/wait), and one whose
-//     order Redis keeps to its own name or channel there (internal/protocol/queued.go, fair.go);
+//   - the head of a line, to the channel of its lock, where each release is announced (internal/wait); a waiter whose
+//     order Redis keeps, to a name or channel of its own (internal/protocol/queued.go, fair.go);
 //   - a watch, to the same channel (watch.go);
 //   - a holder that can be asked to release, to a second channel of its lock (revocation.go).
 func newHub(env *seam.Env, d *wire.Deployment, events *events, name string) *pubsub.Hub {
@@ -28,7 +28,7 @@ func newHub(env *seam.Env, d *wire.Deployment, events *events, name string) *pub
 	})
 }
 
-// newLines returns what calls of a client wait in.
+// newLines returns the lines in which the calls of a client wait.
 func newLines(c *Client) *wait.Lines {
 	return wait.New(wait.Config{
 		Env: &c.env, Timeline: &c.timeline, Wire: c.wire, Running: &c.running, Closing: c.closing, Closed: ErrClosed, Seed: c.seed,

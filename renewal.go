@@ -14,7 +14,7 @@ import (
 
 var _ timers.Task = (*hold)(nil)
 
-// What a hold asks Redis in time, as timers.Do has it.
+// The kinds of requests that a hold sends, in timers.Do.
 const (
 	renews   uint8 = iota // renew the lease of the hold
 	restores              // restore the leases of other holds of the lock: see guarded

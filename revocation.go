@@ -14,7 +14,7 @@ import (
 // A request is a key in Redis for each hold that is meant, named after its id, and a message
 // that a holder was asked. The message carries no data: a holder that gets it polls its
 // key. A holder that does not listen costs nothing: no key, no command, no channel.
-// The first ReleaseRequested of a hold subscribes and looks for the key. Nothing is missed:
+// The first ReleaseRequested of a hold subscribes and polls the key. No request is missed:
 //   - A request that came before the subscription was confirmed, as while the lock was being
 //     acquired, has left its key before the poll that follows the confirmation.
 //   - The same holds for each time that the subscription is broken and confirmed again.
@@ -25,7 +25,7 @@ import (
 // or that was not received, has no effect on the next hold. The key expires, so no client has to remove it.
 //
 // Owners to whom a hold is handed over (see handover.go) share its id: each who listens gets the request. But a hold
-// whose holder has got a request is released through Redis, not handed over, so that the client that asked comes
+// whose holder has received a request is released through Redis, not handed over, so that the client that asked comes
 // before other waiters of the holder's client.
 
 // ReleaseRequested returns a channel that is closed when somebody asks for this hold by RequestRelease,

@@ -22,8 +22,8 @@ const (
 type State struct {
 	Mode    Mode
 	Holders []Holder      // sorted by hold id, a writer before the readers
-	TTL     time.Duration // rest of the longest lease; -1: it has none
-	Token   int64         // of the holder; 0: free, held by readers, or unknown outside its client
+	TTL     time.Duration // rest of the longest lease; -1 if a lease does not end
+	Token   int64         // token of the holder; 0 if free, held by readers, or unknown outside its client
 	// Waiters are all that wait if Redis keeps the queue. Otherwise they are this client's, and one for
 	// each other client that listens for a release: it waits, has waited within three seconds, or watches.
 	Waiters int
@@ -32,9 +32,9 @@ type State struct {
 // Holder is one hold that has a lock.
 type Holder struct {
 	HoldID  string
-	Count   int     // how often it has entered
-	Shared  bool    // it is a reader
-	Process Process // whose hold it is
+	Count   int     // how often the owner has entered
+	Shared  bool    // the holder is a reader
+	Process Process // process of the holder
 }
 
 // Locked reports whether anybody holds the lock.

@@ -15,7 +15,7 @@ import (
 // Stats are figures of a [Client]: what there is now, and totals since New.
 type Stats struct {
 	Holds    int // holds of locks, also of members; several leases of one owner are one
-	Waiters  int // acquires and other waits in line; one that looks for the first time is not
+	Waiters  int // acquires and other waits in line, without calls that send their first request
 	CleanUps int // ends of holds that Redis has not confirmed, and that are repeated
 
 	Renewals       int64 // that Redis has confirmed

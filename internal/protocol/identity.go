@@ -13,7 +13,7 @@ const (
 	PriorityFamily = "priority"
 	ElectionFamily = "election"
 	OnceFamily     = "once"
-	CronFamily     = "cron" // of a tick: with the tick after it
+	CronFamily     = "cron" // followed by the tick
 	DoubleFamily   = "double barrier"
 
 	PermitsFamily     = "permits"
@@ -23,7 +23,7 @@ const (
 	BarrierFamily     = "barrier"
 )
 
-// Side is the side of a read-write lock. All other locks have one.
+// Side is the side of a read-write lock. All other locks have only Exclusive.
 type Side int
 
 const (
