@@ -240,7 +240,7 @@ func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Res
 	c, l := a.c, a.core
 	a.Tries++
 	a.noteLook()
-	a.ReportsLeft = a.crowded != nil && c.crowds.tells(a.Line())
+	a.ReportsLeft = a.crowded != nil && c.crowds.reportsLeft(a.Line())
 	if r.Err = l.proto.Ready(ctx); r.Err == nil && a.opts.before != nil {
 		r.Err = a.opts.before(ctx)
 	}

@@ -186,7 +186,7 @@ type inquiry struct {
 	sentinel error
 
 	tries         int
-	publishesLeft bool // it publishes how many permits it leaves: see crowds.tells
+	publishesLeft bool // it publishes how many permits it leaves: see crowds.reportsLeft
 }
 
 // seeker sends the requests of an inquiry. One goroutine calls it.
@@ -262,7 +262,7 @@ var leavesNothing = &wait.Left{}
 // Look implements wait.Asker.
 func (q *inquiry) Look(ctx context.Context) (left *wait.Left, rest time.Duration, err error) {
 	q.tries++
-	q.publishesLeft = q.crowded != nil && q.c.crowds.tells(q.Line())
+	q.publishesLeft = q.crowded != nil && q.c.crowds.reportsLeft(q.Line())
 	q.snapshot.Pending = q.c.env.Clock.Now()
 	q.share()
 	done := q.beginPoll(q.Line())

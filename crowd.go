@@ -138,9 +138,9 @@ func (c *crowd) lookLocked(late bool) {
 	c.woken, c.late = true, late
 }
 
-// tells reports whether other clients may wait for the permits of a line. A call that takes permits then publishes how
+// reportsLeft reports whether other clients may wait for the permits of a line. A call that takes permits then publishes how
 // many are left.
-func (s *crowds) tells(key wait.Key) bool {
+func (s *crowds) reportsLeft(key wait.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.byLine[key]
