@@ -35,8 +35,8 @@ func (to statesTo) Update(s *watchedState) {
 // view identifies the state that a watch shows. Types with the same LockID may show different parts of the state, and
 // subscribe to different channels.
 type view struct {
-	id    protocol.LockID
-	shown any
+	lockID protocol.LockID
+	shown  any
 }
 
 func (l *core) watched() watch.Source[watchedState] {

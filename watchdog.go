@@ -133,19 +133,19 @@ type failing struct {
 }
 
 // failure is an outage of a node, with the times of the first and the latest failed renewal.
-type failure struct{ first, latest clock.Instant }
+type failure struct{ firstFailed, latestFailed clock.Instant }
 
 // fails records a failed renewal, and reports whether it begins an outage. If no renewal has failed for a whole
 // lease, the previous outage ended with the last hold on the node.
 func (f *failing) fails(node any, now clock.Instant) (isNew bool) {
 	outage, goesOn := f.nodes[node]
-	if goesOn = goesOn && now.Sub(outage.latest) <= f.lease; !goesOn {
-		outage.first = now
+	if goesOn = goesOn && now.Sub(outage.latestFailed) <= f.lease; !goesOn {
+		outage.firstFailed = now
 	}
 	if f.nodes == nil {
 		f.nodes = map[any]failure{}
 	}
-	f.nodes[node] = failure{outage.first, now}
+	f.nodes[node] = failure{outage.firstFailed, now}
 	return !goesOn
 }
 
@@ -154,7 +154,7 @@ func (f *failing) fails(node any, now clock.Instant) (isNew bool) {
 func (f *failing) succeeds(node any, now clock.Instant) (after time.Duration, ends bool) {
 	outage, is := f.nodes[node]
 	delete(f.nodes, node)
-	return now.Sub(outage.first), is && now.Sub(outage.latest) <= f.lease
+	return now.Sub(outage.firstFailed), is && now.Sub(outage.latestFailed) <= f.lease
 }
 
 // renewed handles the replies of a node to a pipeline of renewals.

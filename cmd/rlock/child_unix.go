@@ -294,9 +294,9 @@ var family = &kin{callbacks: map[int]func(unix.WaitStatus){}, requests: make(cha
 type kin struct {
 	once         sync.Once
 	ownsChildren bool       // all children of this process are of the command
-	mu           sync.Mutex // guards callbacks and waiting
+	mu           sync.Mutex // guards callbacks and isReaping
 	callbacks    map[int]func(unix.WaitStatus)
-	waiting      bool
+	isReaping    bool
 	requests     chan func()
 }
 
@@ -325,8 +325,8 @@ func (k *kin) start(path string, argv []string, attr *os.ProcAttr, callback func
 		pid = p.Pid
 		_ = p.Release() // it is waited for below
 		k.callbacks[pid] = callback
-		if !k.waiting {
-			k.waiting = true
+		if !k.isReaping {
+			k.isReaping = true
 			go k.wait()
 		}
 	}
@@ -345,7 +345,7 @@ func (k *kin) wait() {
 		k.mu.Lock()
 		if err != nil {
 			if len(k.callbacks) == 0 {
-				k.waiting = false
+				k.isReaping = false
 				k.mu.Unlock()
 				return
 			}

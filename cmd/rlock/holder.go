@@ -18,7 +18,7 @@ import (
 // the deadline less the margin. A guard, a process of its own, does the same a little later if this process is
 // stopped or killed.
 func (a *app) under(d *deployment, name string, lease *rlock.Lease, t *runTask, in *interrupts) (code int, err error) {
-	h := &hold{name: name, lease: lease, task: t, lasts: a.leaseTime(), margin: min(time.Second, a.leaseTime()/20)}
+	h := &hold{name: name, lease: lease, command: t, lasts: a.leaseTime(), margin: min(time.Second, a.leaseTime()/20)}
 	forget := d.note(cmp.Or(a.label, t.label()), lease, "")
 	defer forget()
 	t.hold = lease.HoldID()
@@ -43,13 +43,13 @@ func (a *app) under(d *deployment, name string, lease *rlock.Lease, t *runTask, 
 
 // hold is a command under a lease.
 type hold struct {
-	name   string
-	lease  *rlock.Lease
-	task   *runTask
-	child  *child
-	lasts  time.Duration // the lease, after each renewal
-	left   bool          // processes that do not die, or may not be ended
-	margin time.Duration // from SIGKILL to the deadline: for a timer that is late, and the death of the group
+	name    string
+	lease   *rlock.Lease
+	command *runTask
+	child   *child
+	lasts   time.Duration // the lease, after each renewal
+	left    bool          // processes that do not die, or may not be ended
+	margin  time.Duration // from SIGKILL to the deadline: for a timer that is late, and the death of the group
 }
 
 // wait returns when the command's group has ended, with the cause of the loss if the lease was lost before.
@@ -61,8 +61,8 @@ func (h *hold) wait() (cause error) {
 	for {
 		select {
 		case <-h.child.exited:
-			if !h.task.leave && h.child.alive() { // what it has left would outlive the lock
-				h.end(time.Now().Add(h.task.grace))
+			if !h.command.leave && h.child.alive() { // what it has left would outlive the lock
+				h.end(time.Now().Add(h.command.grace))
 			}
 			return nil
 		case <-h.child.stopped:
@@ -74,7 +74,7 @@ func (h *hold) wait() (cause error) {
 			h.child.lost()
 			latest := time.Now()
 			if err := h.lease.Err(); errors.Is(err, rlock.ErrRemoved) || errors.Is(err, rlock.ErrTakenOver) {
-				latest = latest.Add(h.task.grace) // somebody has freed it by hand, or Redis has lost it
+				latest = latest.Add(h.command.grace) // somebody has freed it by hand, or Redis has lost it
 			}
 			h.end(latest)
 			return h.lease.Err()
@@ -98,7 +98,7 @@ func (h *hold) wait() (cause error) {
 
 // untilEnd is how long it is until the command has to be ended, if no renewal comes.
 func (h *hold) untilEnd() time.Duration {
-	return time.Until(h.lease.Deadline()) - h.task.grace - h.margin
+	return time.Until(h.lease.Deadline()) - h.command.grace - h.margin
 }
 
 // end ends the group: SIGTERM, and SIGKILL at the latest time.

@@ -13,7 +13,7 @@ import (
 // A relative is a process as /proc shows it.
 type relative struct {
 	pid, parent, group int
-	began              string // in ticks since the machine began: distinguishes it from a later process with the same id
+	startTime          string // in ticks since the machine began: distinguishes it from a later process with the same id
 }
 
 // living are all processes that have not ended, as far as this one may see them.
@@ -43,7 +43,7 @@ func readRelative(pid int) (p relative, ok bool) {
 	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
 		return p, false
 	}
-	p.pid, p.began = pid, fields[19]
+	p.pid, p.startTime = pid, fields[19]
 	p.parent, _ = strconv.Atoi(fields[1])
 	p.group, _ = strconv.Atoi(fields[2])
 	return p, true
@@ -111,7 +111,7 @@ func (p relative) signal(sig syscall.Signal) {
 
 func (p relative) lives() bool {
 	now, ok := readRelative(p.pid)
-	return ok && now.began == p.began
+	return ok && now.startTime == p.startTime
 }
 
 // hasChildren reports whether this process has children that it has not started: children of a shell that has become it.

@@ -70,20 +70,20 @@ func (f *Files) assemble(name string) error {
 		return nil
 	}
 	for _, served := range []bool{false, true} {
-		in := includer{texts: f.texts, served: served, taken: map[string]bool{}}
+		in := includer{texts: f.texts, served: served, inclusions: map[string]bool{}}
 		if err := in.add(name); err != nil {
 			return fmt.Errorf("script %s: %w", name, err)
 		}
 		variant := name
 		if served {
-			if !in.taken[included+"/"+quarantine] {
+			if !in.inclusions[included+"/"+quarantine] {
 				break
 			}
 			variant += WhenServed
 		}
 		text := in.out.String()
 		f.scripts[variant] = wire.NewScript(name, text, strings.Contains(text, "local function announce("))
-		f.parts[name] = in.taken // a variant comes second, and includes more files
+		f.parts[name] = in.inclusions // a variant comes second, and includes more files
 	}
 	return nil
 }
@@ -126,10 +126,10 @@ const quarantine = "quarantine"
 
 // includer assembles one script.
 type includer struct {
-	texts  map[string]string
-	served bool
-	taken  map[string]bool // texts included so far, by name
-	out    strings.Builder
+	texts      map[string]string
+	served     bool
+	inclusions map[string]bool // texts included so far, by name
+	out        strings.Builder
 }
 
 func (in *includer) add(name string) error {
@@ -137,7 +137,7 @@ func (in *includer) add(name string) error {
 	if !ok {
 		return fmt.Errorf("there is no file %s.lua", name)
 	}
-	in.taken[name] = true
+	in.inclusions[name] = true
 	for line := range strings.Lines(text) {
 		what, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), "-- include ")
 		if !ok {
@@ -146,7 +146,7 @@ func (in *includer) add(name string) error {
 		}
 		what, conditional := strings.CutSuffix(what, WhenServed)
 		what = included + "/" + what
-		if in.taken[what] || conditional && !in.served {
+		if in.inclusions[what] || conditional && !in.served {
 			continue
 		}
 		if err := in.add(what); err != nil {
