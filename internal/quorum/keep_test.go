@@ -3,6 +3,7 @@ package quorum
 import (
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -526,9 +527,15 @@ func TestRenewalBeforeTheReplyToTheAcquire(t *testing.T) {
 			if got := renewers["caller"](h, id); got.Err != nil || got.Outcome != protocol.Done {
 				t.Fatalf("%+v", got)
 			}
+			b := h.cfg.Ballots.get(id)
+			eventually(t, "each node has replied to the renewal", func() bool {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return !slices.ContainsFunc(b.votes, func(v vote) bool { return v.inFlight > 1 }) // 1: the acquire, which is held back
+			})
 			arrive()
 			for i := range h.nodes {
-				if !h.cfg.Ballots.get(id).old(i) {
+				if !b.old(i) {
 					t.Errorf("the vote of node %d counts as younger than the hold", i+1)
 				}
 			}
