@@ -53,12 +53,17 @@ func (w *waiting) beginPoll(key wait.Key) (done func(got bool)) {
 	if w.crowded == nil || w.Place == nil {
 		return nil
 	}
-	return w.c.crowds.poll(key, w.Need)
+	return w.c.crowds.poll(key)
 }
 
-// share passes on what the call has seen: to the waiters behind it, to other calls of its owner, and to the Observer.
+// share passes on what the call has seen: to the waiters behind it, and by noteSeen.
 func (w *waiting) share() {
 	w.Share()
+	w.noteSeen()
+}
+
+// noteSeen passes on what the call has seen to other calls of its owner, and to the Observer.
+func (w *waiting) noteSeen() {
 	w.owned.setSeen(w.Seen)
 	w.observed.noteHolder(w.Seen)
 }

@@ -271,6 +271,9 @@ func (q *inquiry) Look(ctx context.Context) (left *wait.Left, rest time.Duration
 		done(f.done)
 	}
 	q.Oversized = q.Oversized || f.oversized
+	// What those behind know if the next head need not poll; how many permits there are is as in the reply before.
+	seen := wait.Seen{Semaphore: true, At: q.c.env.Clock.Now(), Supply: q.Seen.Supply}
+	seen.Free = f.left
 	if f.err != nil || f.done {
 		q.snapshot.noteFailure(f.err, false, 0)
 	} else {
@@ -286,7 +289,7 @@ func (q *inquiry) Look(ctx context.Context) (left *wait.Left, rest time.Duration
 		return &wait.Left{ForAll: true}, 0, nil
 	}
 	// Permits come back without a lease that ends: see Semaphore.
-	return &wait.Left{More: f.left, Until: q.c.now().Add(seam.FarAway)}, 0, nil
+	return &wait.Left{More: f.left, Until: q.c.now().Add(seam.FarAway), Seen: seen}, 0, nil
 }
 
 // Withdraw implements wait.Asker.

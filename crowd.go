@@ -11,12 +11,12 @@ import (
 
 // crowd decides when a client polls after a message that permits of a semaphore are free. All waiting clients get the
 // message, and few of them can enter. So each postpones its poll by a random time, which is the longer the more clients
-// seem to wait. It drops the poll if a message before that says that too few permits are left: a client that takes
+// seem to wait. It drops the poll if a message before that says that no permits are left: a client that takes
 // permits from a crowd publishes how many are left. The number of waiting clients is an estimate. Each client doubles it
 // after a poll that was refused, and halves it after a postponed poll that was not. A poll that was neither postponed nor
 // refused does not change the estimate: otherwise clients that have just got permits would go first again.
 //
-// A postponed poll is sent unless a later message says that too few permits are left. In any case, the head of a line
+// A postponed poll is sent unless a later message says that no permits are left. In any case, the head of a line
 // polls at the longest poll.
 //
 // crowds.mu guards the fields.
@@ -24,8 +24,8 @@ type crowd struct {
 	proto  protocol.Crowded
 	notify func() // has the head of the line poll
 	end    func() // ends the subscription to permits that are taken; nil without one
+	closed bool   // the line is not subscribed any more
 
-	need      int64         // how many permits the head needs; at least 1
 	size      int           // how many clients seem to wait, a power of 2
 	lookTime  time.Duration // how long a poll takes
 	messages  int           // how many messages have come
@@ -51,7 +51,7 @@ const (
 
 // subscribe subscribes a line to the messages of a semaphore. It returns nil if it cannot yet.
 func (s *crowds) subscribe(key wait.Key, proto protocol.Crowded, notify func()) (end func()) {
-	c := &crowd{proto: proto, notify: notify, need: 1}
+	c := &crowd{proto: proto, notify: notify}
 	stop := proto.Hear(notify, func(n int64) { s.freed(c, n) })
 	if stop == nil {
 		return nil
@@ -69,6 +69,7 @@ func (s *crowds) subscribe(key wait.Key, proto protocol.Crowded, notify func()) 
 			delete(s.byLine, key)
 		}
 		c.dropLocked()
+		c.closed = true
 		end := c.end
 		s.mu.Unlock()
 		if end != nil {
@@ -115,11 +116,12 @@ func (s *crowds) postponeLocked(c *crowd, later time.Duration) {
 	}), at
 }
 
-// taken is called with a message that permits were taken, and how many are left.
+// taken is called with a message that permits were taken, and how many are left. While any are left, a waiter that needs
+// no more may be about to become the head, or to join the line, and relies on the postponed poll.
 func (s *crowds) taken(c *crowd, left int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if left < c.need {
+	if left < 1 {
 		c.dropLocked()
 	}
 }
@@ -149,7 +151,7 @@ func (s *crowds) reportsLeft(key wait.Key) bool {
 
 // poll is called by the head of a line before it polls for permits, and answers all messages so far. The head calls done
 // with the result. done is nil if the line is not subscribed.
-func (s *crowds) poll(key wait.Key, need int64) (done func(got bool)) {
+func (s *crowds) poll(key wait.Key) (done func(got bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.byLine[key]
@@ -158,7 +160,7 @@ func (s *crowds) poll(key wait.Key, need int64) (done func(got bool)) {
 	}
 	c.dropLocked()
 	woken, began := c.woken, time.Now()
-	c.woken, c.need = false, need
+	c.woken = false
 	return func(got bool) { s.polled(c, woken, got, time.Since(began)) }
 }
 
@@ -174,9 +176,6 @@ func (s *crowds) polled(c *crowd, woken, got bool, took time.Duration) {
 	case c.late:
 		c.size /= 2
 	}
-	if got {
-		c.need = 1 // the need of the next head is not known yet
-	}
 	listens := woken && !got && c.end == nil
 	s.mu.Unlock()
 	if !listens {
@@ -184,6 +183,12 @@ func (s *crowds) polled(c *crowd, woken, got bool, took time.Duration) {
 	}
 	end := c.proto.HearTaken(func(left int64) { s.taken(c, left) })
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.end = end // only the head polls, and the line lasts as long as its head
+	closed := c.closed // the head of a new line may have polled while the subscription of the old one ended
+	if !closed {
+		c.end = end
+	}
+	s.mu.Unlock()
+	if closed && end != nil {
+		end()
+	}
 }

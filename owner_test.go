@@ -564,3 +564,37 @@ func TestContextsOfLeasesNameTheirParents(t *testing.T) {
 		}
 	}
 }
+
+// A call that becomes the head of its line behind a hold of its client does not poll. Other calls of its owner wait for it,
+// and their errors name the holder.
+func TestCallBehindAnotherOfItsOwnerNamesTheHolder(t *testing.T) {
+	t.Parallel()
+	c := locktest.OnMiniredis(t).NewClient(t, rlock.WithLongestPoll(locktest.Patient))
+	l := c.NewReadWriteLock("l").Writer // it does not hand over
+	first := locktest.MustLock(t, l)
+	begin := func(ctx context.Context, waiters int) <-chan *rlock.Lease {
+		t.Helper()
+		got := make(chan *rlock.Lease, 1)
+		go func() { got <- locktest.MustLockCtx(t, ctx, l) }()
+		locktest.Eventually(t, "it waits", func() bool { return locktest.Waiters(t, l) == waiters })
+		return got
+	}
+	second := begin(bg, 1)
+	owner := rlock.WithOwner(bg)
+	third := begin(owner, 2)
+	locktest.MustUnlock(t, first)
+	holder := <-second
+	var err error
+	for range 20 { // the third call may need a moment until it knows that it is the head
+		_, err = l.Lock(owner, rlock.WithWait(50*time.Millisecond))
+		if strings.Contains(fmt.Sprint(err), holder.HoldID()) {
+			break
+		}
+	}
+	var e *rlock.Error
+	if !errors.As(err, &e) || !errors.Is(err, rlock.ErrNotAcquired) || e.HolderID != holder.HoldID() {
+		t.Errorf("%v does not name the holder, %s", err, holder.HoldID())
+	}
+	locktest.MustUnlock(t, holder)
+	locktest.MustUnlock(t, <-third)
+}

@@ -63,6 +63,7 @@ func (a *attempt) leavesWith(lease *Lease) (left *wait.Left) {
 // Sleeps implements wait.Taker.
 func (a *attempt) Sleeps(w *wait.Waiter, poked bool) {
 	a.observed.contends()
+	a.noteSeen() // what the previous head has seen, if the attempt has just become the head
 	if a.Oversized {
 		a.listenForMore(w)
 	}

@@ -67,3 +67,37 @@ func TestWaitsThatAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// A waiter that becomes the head when another gets the last permit does not poll. Its error, and the errors of those
+// behind it, say how many permits are free, and that they were not acquired.
+func TestWaiterThatNeedNotPollKnowsThatNoPermitIsFree(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		s := b.NewClient(t, rlock.WithLongestPoll(locktest.Patient)).NewSemaphore("s", rlock.WithPermits(1))
+		if err := s.Acquire(bg, 1); err != nil {
+			t.Fatal(err)
+		}
+		begin := func(waiters int, opts ...rlock.WaitOption) <-chan error {
+			t.Helper()
+			got := make(chan error, 1)
+			go func() { got <- s.Acquire(bg, 1, opts...) }()
+			locktest.Eventually(t, "it waits", func() bool { state, err := s.State(bg); return err == nil && state.Waiters == waiters })
+			return got
+		}
+		first := begin(1)
+		others := []<-chan error{begin(2, rlock.WithWait(time.Second)), begin(3, rlock.WithWait(time.Second))}
+		if err := b.NewClient(t).NewSemaphore("s").Release(bg, 1); err != nil { // a release of this client would make the head poll
+			t.Fatal(err)
+		}
+		if err := <-first; err != nil {
+			t.Fatal(err)
+		}
+		for _, other := range others {
+			err := <-other
+			locktest.WantErr(t, err, rlock.ErrNotAcquired, nil, rlock.ErrUnreachable)
+			if err == nil || !strings.Contains(err.Error(), "permits free: 0") {
+				t.Errorf("%v does not say how many permits are free", err)
+			}
+		}
+	})
+}
