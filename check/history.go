@@ -189,6 +189,7 @@ func (h *History) firstFault(acquire Operation) int64 {
 type End struct {
 	Operation
 	Ghost      bool // nobody saw it: it is open
+	Lost       bool // its holder saw that
 	Unprovoked bool // the lease was lost, and no fault had hit its process
 }
 
@@ -228,7 +229,7 @@ func (h *History) Ends(key string) ([]End, error) {
 			}
 			end.Call, end.Return = release.Call, release.Return
 		case seen:
-			end.Unprovoked = fault > at
+			end.Lost, end.Unprovoked = true, fault > at
 			end.Call, end.Return = fault, at
 			if end.Unprovoked {
 				end.Call = acquire.Call
