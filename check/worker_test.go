@@ -45,18 +45,25 @@ if ARGV[2] ~= '' then
 end
 return redis.call('HGET', KEYS[1], 'value') or ''`)
 
+// The ways in which a Lock is broken on purpose.
+const (
+	unshared  = "unshared"  // each process has a lock of its own
+	unchecked = "unchecked" // its lease is too short, nobody renews it, and nobody looks at it
+	unfenced  = "unfenced"  // unshared, and the register has no fence
+)
+
 // worker is a process that takes locks of all types, and logs that.
 type worker struct {
 	name    string
 	log     *Log
 	client  *rlock.Client // behind a proxy that has faults
 	store   *redis.Client // the registers, which have none
-	broken  bool          // its Lock excludes nobody of other processes
+	broken  string        // how its Lock is, on purpose
 	holds   atomic.Int64
 	stopped atomic.Bool
 }
 
-// childWorks has the arguments folder, name, seed, address of the registers, and whether its Lock is broken.
+// childWorks has the arguments folder, name, seed, address of the registers, and how its Lock is broken.
 func childWorks(t *testing.T, p *locktest.Parent, addr string, args []string) {
 	log, err := NewLog(args[0], args[1])
 	if err != nil {
@@ -66,7 +73,7 @@ func childWorks(t *testing.T, p *locktest.Parent, addr string, args []string) {
 	// An answer that is lost costs half of the command timeout: a lease outlasts one, and not two.
 	c, _ := locktest.ChildClient(t, addr, rlock.WithWatchdogLease(lease), rlock.WithWaiterLease(lease),
 		rlock.WithCommandTimeout(lease/2), rlock.WithUnlockTimeout(lease/2), rlock.WithLongestPoll(lease/2))
-	w := &worker{name: args[1], log: log, client: c, broken: args[4] == "true"}
+	w := &worker{name: args[1], log: log, client: c, broken: args[4]}
 	w.store = redis.NewClient(&redis.Options{Addr: args[3], MaxRetries: -1})
 	var wg sync.WaitGroup
 	for g := range uint64(5) {
@@ -95,44 +102,58 @@ type goroutine struct {
 // acquireFunc takes a lock, or enters it again if its context descends from a hold of it.
 type acquireFunc func(context.Context) (*rlock.Lease, error)
 
+// patience is how long a wait may take: mostly not until the lease of a dead holder is over, or soon all would wait for
+// that.
+func (g *goroutine) patience() rlock.WaitOption {
+	if g.rnd.IntN(8) == 0 {
+		return rlock.WithWait(3 * lease)
+	}
+	return rlock.WithWait(lease / 20)
+}
+
 // locking is an acquire with an end to its wait.
-func locking(l rlock.Locker) acquireFunc {
-	return func(ctx context.Context) (*rlock.Lease, error) { return l.Lock(ctx, rlock.WithWait(3*lease)) }
+func (g *goroutine) locking(l rlock.Locker) acquireFunc {
+	return func(ctx context.Context) (*rlock.Lease, error) { return l.Lock(ctx, g.patience()) }
 }
 
 func (g *goroutine) work() {
 	switch name := types[g.rnd.IntN(len(types))].name; name {
 	case "Lock":
-		lock := locking(g.client.NewLock(name))
-		if g.broken {
-			lock = locking(g.client.NewLock(name + g.name))
+		lock := g.locking(g.client.NewLock(name))
+		switch g.broken {
+		case unshared, unfenced:
+			lock = g.locking(g.client.NewLock(name + g.name))
+		case unchecked:
+			lock = func(ctx context.Context) (*rlock.Lease, error) {
+				return g.client.NewLock(name).Lock(ctx, g.patience(), rlock.WithLease(lease/20))
+			}
 		}
 		g.hold(name, 1, lock, lock)
 	case "FencedLock":
-		lock := locking(g.client.NewFencedLock(name))
+		lock := g.locking(g.client.NewFencedLock(name))
 		g.hold(name, 1, lock, lock)
 	case "FairLock":
-		lock := locking(g.client.NewFairLock(name))
+		lock := g.locking(g.client.NewFairLock(name))
 		g.hold(name, 1, lock, lock)
 	case "ReadWriteLock":
 		lock := g.client.NewReadWriteLock(name)
-		reader := locking(lock.Reader)
+		reader := g.locking(lock.Reader)
 		if g.rnd.IntN(2) == 0 {
 			g.hold(name, 1, reader, reader)
 		} else {
-			g.hold(name, readers, locking(lock.Writer), reader)
+			g.hold(name, readers, g.locking(lock.Writer), reader)
 		}
 	case "PermitSemaphore":
 		s, n := g.client.NewPermitSemaphore(name, rlock.WithPermits(permits)), 1+g.rnd.IntN(2)
 		g.hold(name, n, func(ctx context.Context) (*rlock.Lease, error) {
-			return s.Acquire(ctx, n, rlock.WithWait(3*lease))
+			return s.Acquire(ctx, n, g.patience())
 		}, nil)
 	case "Election":
 		g.campaign(name)
 	case "Once":
-		g.once(fmt.Sprintf("Once %d", now()/int64(lease/5)))
+		g.once(fmt.Sprintf("Once %d", now()/int64(lease/20)))
 	case "CronJob":
-		g.tick(name, time.Now().Truncate(lease/10))
+		g.tick(name, time.Now().Truncate(lease/20))
 	}
 }
 
@@ -201,12 +222,12 @@ func (g *goroutine) section(key, hold string, l *rlock.Lease, token int64) {
 		plain, known = g.read(key+" plain", hold, 0)
 	}
 	g.look(key, hold, l)
-	switch g.rnd.IntN(400) {
+	switch g.rnd.IntN(500) {
 	case 0:
 		if !g.stopped.Load() {
 			g.pause()
 		}
-	case 1, 2, 3, 4, 5, 6:
+	case 1, 2, 3, 4, 5:
 		for range 2 + g.rnd.IntN(20) {
 			time.Sleep(lease / 20)
 			g.look(key, hold, l)
@@ -221,8 +242,13 @@ func (g *goroutine) section(key, hold string, l *rlock.Lease, token int64) {
 
 // look asks whether the lease lasts, as code does before an effect.
 func (g *goroutine) look(key, hold string, l *rlock.Lease) {
+	err := l.Err
+	if g.broken == unchecked {
+		time.Sleep(lease / 20)
+		err = func() error { return nil }
+	}
 	end := g.log.Call(Operation{Do: Look, Key: key, Hold: hold})
-	end(released(l.Err()))
+	end(released(err()))
 }
 
 // pause stops this process, until the parent sees that and continues it.
@@ -251,6 +277,9 @@ func (g *goroutine) write(key, hold string, token int64, prev string) {
 }
 
 func (g *goroutine) access(key string, token int64, value, prev string) (Outcome, string) {
+	if g.broken == unfenced {
+		token = 0
+	}
 	got, err := access.Run(bg, g.store, []string{key}, token, value, prev).Text()
 	switch {
 	case err == nil:
@@ -267,7 +296,7 @@ func (g *goroutine) campaign(key string) {
 	e := g.client.NewElection(key)
 	if g.rnd.IntN(2) == 0 {
 		g.hold(key, 1, func(ctx context.Context) (*rlock.Lease, error) {
-			return e.Campaign(ctx, g.name, rlock.WithWait(3*lease))
+			return e.Campaign(ctx, g.name, g.patience())
 		}, nil)
 		return
 	}
@@ -318,7 +347,7 @@ func (g *goroutine) once(key string) {
 	result, ran, err := g.client.NewOnce(key, time.Hour).Do(bg, func(ctx context.Context) ([]byte, error) {
 		r.body(ctx)
 		return []byte(r.hold), nil
-	}, rlock.WithWait(3*lease))
+	}, g.patience())
 	r.over(err)
 	switch {
 	case err == nil && ran:
