@@ -38,7 +38,7 @@ type Outcome string
 
 const (
 	OK      Outcome = "ok"
-	Heard    Outcome = "heard"    // of Decide: somebody else has done it
+	Learned Outcome = "learned" // of Decide: somebody else has done it
 	Refused Outcome = "refused" // for sure without an effect
 	Lost    Outcome = "lost"    // the lease was over
 	Unknown Outcome = ""        // it may take effect, at any time from its call on

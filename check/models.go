@@ -110,7 +110,7 @@ func Fenced() porcupine.Model {
 	}, func(a, b cell) bool { return a == b })
 }
 
-// Agrees is what is done once: all others hear by whom.
+// Agrees is what is done once: all others learn by whom.
 func Agrees() porcupine.Model {
 	return model("", func(s string, op Operation) (bool, string) {
 		switch {
@@ -188,12 +188,12 @@ func (h *History) registerSteps(key string) (steps []porcupine.Operation) {
 }
 
 // decisionSteps are the operations on what is done once. Who was killed before it knew that it runs has not logged its
-// value: others may hear of one that is of nobody known, and then that decided it.
+// value: others may learn one that is of nobody known, and then that decided it.
 func (h *History) decisionSteps(key string) (steps []porcupine.Operation) {
 	known, killed := map[string]bool{}, []Operation{}
 	for _, op := range h.Operations {
 		if op.Key == key && op.Do == Decide {
-			known[op.Value] = known[op.Value] || op.Out != Heard
+			known[op.Value] = known[op.Value] || op.Out != Learned
 			if op.Out == Unknown && op.Value == "" {
 				killed = append(killed, op)
 			}
@@ -203,7 +203,7 @@ func (h *History) decisionSteps(key string) (steps []porcupine.Operation) {
 		if op.Key != key || op.Do != Decide || op.Out == Refused || op.Value == "" {
 			continue
 		}
-		if op.Out == Heard && !known[op.Value] && len(killed) > 0 {
+		if op.Out == Learned && !known[op.Value] && len(killed) > 0 {
 			claim := killed[0]
 			claim.Value, known[op.Value], killed = op.Value, true, killed[1:]
 			steps = append(steps, step(claim))

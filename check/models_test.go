@@ -109,16 +109,16 @@ func TestModelsRefuseWhatIsBroken(t *testing.T) {
 			[]Operation{at(1, Never, write(Unknown, 2, "", "a")), at(3, 4, read(OK, 3, "a"))}},
 		{"what runs twice", Agrees(),
 			[]Operation{at(1, 2, decide(OK, "a")), at(3, 4, decide(OK, "b"))},
-			[]Operation{at(1, 2, decide(OK, "a")), at(3, 4, decide(Heard, "a"))}},
+			[]Operation{at(1, 2, decide(OK, "a")), at(3, 4, decide(Learned, "a"))}},
 		{"what one is told and another is not", Agrees(),
-			[]Operation{at(1, Never, decide(Unknown, "")), at(3, 4, decide(Heard, "a")), at(5, 6, decide(Heard, "b"))},
-			[]Operation{at(1, Never, decide(Unknown, "")), at(3, 4, decide(Heard, "a")), at(5, 6, decide(Heard, "a"))}},
+			[]Operation{at(1, Never, decide(Unknown, "")), at(3, 4, decide(Learned, "a")), at(5, 6, decide(Learned, "b"))},
+			[]Operation{at(1, Never, decide(Unknown, "")), at(3, 4, decide(Learned, "a")), at(5, 6, decide(Learned, "a"))}},
 		{"told before it was done", Agrees(),
-			[]Operation{at(1, 2, decide(Heard, "a")), at(3, 4, decide(OK, "a"))},
-			[]Operation{at(1, 4, decide(Heard, "a")), at(3, 4, decide(OK, "a"))}},
+			[]Operation{at(1, 2, decide(Learned, "a")), at(3, 4, decide(OK, "a"))},
+			[]Operation{at(1, 4, decide(Learned, "a")), at(3, 4, decide(OK, "a"))}},
 		{"told what did not run", Agrees(),
-			[]Operation{at(1, 2, decide(Refused, "")), at(3, 4, decide(Heard, "a"))},
-			[]Operation{at(1, Never, decide(Unknown, "a")), at(3, 4, decide(Heard, "a"))}},
+			[]Operation{at(1, 2, decide(Refused, "")), at(3, 4, decide(Learned, "a"))},
+			[]Operation{at(1, Never, decide(Unknown, "a")), at(3, 4, decide(Learned, "a"))}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := verdict(t, test.model, NewHistory(test.wrong...)); got != porcupine.Illegal {

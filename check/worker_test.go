@@ -353,7 +353,7 @@ func (g *goroutine) once(key string) {
 	case err == nil && ran:
 		end(Operation{Out: OK})
 	case err == nil:
-		end(Operation{Out: Heard, Value: string(result)})
+		end(Operation{Out: Learned, Value: string(result)})
 	case !r.ran:
 		end(Operation{Out: Refused})
 	}
@@ -374,7 +374,7 @@ func (g *goroutine) tick(job string, scheduled time.Time) {
 	switch {
 	case r.ran:
 	case err == nil:
-		end(Operation{Out: Heard, Value: strconv.FormatInt(got.Token, 10)})
+		end(Operation{Out: Learned, Value: strconv.FormatInt(got.Token, 10)})
 	default:
 		end(Operation{Out: Refused})
 	}
