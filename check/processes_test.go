@@ -56,7 +56,6 @@ type arena struct {
 	b      *locktest.Backend
 	dir    string
 	broken string // how its Lock is, on purpose
-	seed   uint64
 	rnd    *rand.Rand
 	log    *Log // of faults
 	teams  []*team
@@ -75,8 +74,8 @@ type team struct {
 }
 
 func newArena(t *testing.T, seed uint64, broken string) *arena {
-	a := &arena{t: t, b: locktest.OnServer(t), dir: t.TempDir(), broken: broken, seed: seed}
-	a.rnd, a.stop = rand.New(rand.NewPCG(seed, 1<<32)), lease*13/10
+	a := &arena{t: t, b: locktest.OnServer(t), dir: t.TempDir(), broken: broken}
+	a.rnd, a.stop = rand.New(rand.NewPCG(seed, 0)), lease*13/10
 	var err error
 	if a.log, err = NewLog(a.dir, "faults"); err != nil {
 		t.Fatal(err)
@@ -104,7 +103,7 @@ func newArena(t *testing.T, seed uint64, broken string) *arena {
 func (a *arena) start(one *team) {
 	a.starts++
 	one.name = fmt.Sprint("p", a.starts)
-	one.Child = locktest.StartChild(a.t, "works", one.proxy.Addr(), a.dir, one.name, fmt.Sprint(a.seed+uint64(a.starts)), a.b.Addr, a.broken)
+	one.Child = locktest.StartChild(a.t, "works", one.proxy.Addr(), a.dir, one.name, fmt.Sprint(a.rnd.Uint64()), a.b.Addr, a.broken)
 }
 
 // fault logs that a fault of a process begins. What it returns logs that it is over.
