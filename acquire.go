@@ -18,37 +18,37 @@ type attempt struct {
 	protocol.Acquire
 	waiting
 	core       *core
-	chain      *chain // of the caller's context
+	chain      *chain // chain of the caller's context
 	opts       acquireConfig
-	lease      *Lease // acquired while it waited in line
-	outer      *hold  // the caller's hold of the other side, which lets it in here
+	lease      *Lease // lease acquired while the attempt waited in line
+	outer      *hold  // the caller's hold of the other side, under which the attempt may enter
 	reentry    bool
 	lateCopies bool      // a copy of the acquire may still arrive
-	came       time.Time // when the call began
+	calledAt   time.Time // when the call began
 
-	// Of some types.
-	inRow          int          // how many releases in a row have granted the lock, with its own grant
-	asStandBy      wait.StandBy // how it stands by since its last request
-	listensForMore bool         // it is subscribed to permits that are added
-	last           struct {     // the reply to its last request
-		refused int64         // the latest round in which Redis refused the attempt, or NoRound
-		permits int64         // how many are still free
-		until   clock.Instant // when the first lease of other permits expires
-		split   bool          // there is no holder, but others have a part of the votes
+	// For some types only.
+	inRow            int          // consecutive releases that granted the lock, including the grant to this attempt
+	asStandBy        wait.StandBy // how the attempt stands by since its last request
+	subscribedToMore bool         // the line is subscribed to permits that are added
+	lastReply        struct {     // reply to the last request
+		refused int64         // latest round in which Redis refused the attempt, or NoRound
+		permits int64         // permits that are still free
+		until   clock.Instant // when the first lease of permits of others expires
+		split   bool          // the lock has no holder, but others have a part of the votes
 	}
 }
 
 // waiting is a call that may wait in a line of its client.
 type waiting struct {
 	wait.Call
-	snapshot snapshot // of which Call.Seen is a part
+	snapshot snapshot // Call.Status points into it
 	c        *Client
-	crowded  protocol.Crowded // of a semaphore whose clients do not queue, or nil
-	owned    *owned           // by the owner in the caller's context; nil: there is none
-	observed *observed        // for the Observer; nil: there is none
+	crowded  protocol.Crowded // semaphore whose clients do not queue, or nil
+	owned    *owned           // record of the owner in the caller's context; nil without WithOwner
+	observed *observed        // nil without an Observer
 }
 
-// beginPoll is called before a poll. It returns what to call with the result, or nil.
+// beginPoll is called before a poll. It returns a function for the result, or nil.
 func (w *waiting) beginPoll(key wait.Key) (done func(got bool)) {
 	if w.crowded == nil || w.Place == nil {
 		return nil
@@ -56,16 +56,16 @@ func (w *waiting) beginPoll(key wait.Key) (done func(got bool)) {
 	return w.c.crowds.poll(key)
 }
 
-// share passes on what the call has seen: to the waiters behind it, and by noteSeen.
+// share passes the status of the call on to the waiters behind it, and calls noteStatus.
 func (w *waiting) share() {
 	w.Share()
-	w.noteSeen()
+	w.noteStatus()
 }
 
-// noteSeen passes on what the call has seen to other calls of its owner, and to the Observer.
-func (w *waiting) noteSeen() {
-	w.owned.setSeen(w.Seen)
-	w.observed.noteHolder(w.Seen)
+// noteStatus passes the status of the call on to other calls of its owner, and to the Observer.
+func (w *waiting) noteStatus() {
+	w.owned.setStatus(w.Status)
+	w.observed.noteHolder(w.Status)
 }
 
 // lock is Lock and TryLock of every type.
@@ -75,16 +75,16 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 	}
 	c := l.c
 	a := &attempt{core: l}
-	a.c, a.last.refused = c, protocol.NoRound
-	a.Seen, a.Lines, a.Asks, a.Need, a.Longest = &a.snapshot.Seen, c.lines, a, int64(protocol.Takes(l.proto)), MaxLease
+	a.c, a.lastReply.refused = c, protocol.NoRound
+	a.Status, a.Lines, a.Poller, a.Need, a.Longest = &a.snapshot.Status, c.lines, a, int64(protocol.Takes(l.proto)), MaxLease
 	a.crowded, _ = l.proto.(protocol.Crowded)
-	if err := l.begin(ctx, options(l, &a.opts, opts)); err != nil {
+	if err := l.beginCall(ctx, options(l, &a.opts, opts)); err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer c.endCall()
 	a.Lease, a.Priority, a.Value, a.Round = a.opts.lease, l.opts.priority, a.opts.value, protocol.NoRound
 
-	a.came = c.env.Clock.Now()
+	a.calledAt = c.env.Clock.Now()
 	ctx, a.observed = l.observe(ctx, protocol.Takes(l.proto))
 	lease, err = l.acquire(ctx, a, wait)
 	lease.granted(a.observed, AcquireEvent{Attempts: a.Tries, Reentry: a.reentry, Err: err})
@@ -95,11 +95,10 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	if caller.Err() != nil {
 		return nil, l.error(endOf(caller))
 	}
-	// One deadline bounds everything: other operations of the owner, the commands,
-	// the waiting.
+	// One deadline bounds the wait for other operations of the owner, the commands, and the wait in line.
 	ctx, cancel := a.opts.within(caller)
 	defer cancel()
-	a.Wait = wait && !a.opts.looksOnce()
+	a.Wait = wait && !a.opts.mustNotWait()
 
 	if protocol.Is[protocol.Reentrant](l.proto) || l.opts.nonReentrant {
 		a.chain = chainFrom(ctx)
@@ -140,25 +139,25 @@ func (l *core) acquire(caller context.Context, a *attempt, wait bool) (*Lease, e
 	if err := a.checkOtherSide(); err != nil {
 		return nil, err
 	}
-	return a.begin(ctx, caller)
+	return a.runOrGiveUp(ctx, caller)
 }
 
-func (a *attempt) begin(ctx, caller context.Context) (*Lease, error) {
+func (a *attempt) runOrGiveUp(ctx, caller context.Context) (*Lease, error) {
 	lease, err := a.run(ctx)
 	if err == nil {
 		return lease, nil
 	}
-	over := overSince(ctx, a.core.c.wire.HeldUp())
+	ended := endedSince(ctx, a.core.c.wire.HeldUp())
 	a.core.settle(&a.snapshot, a.giveUp())
 	if !a.opts.isRetried && (errors.Is(err, ErrNotAcquired) || wire.Ended(err)) {
-		// A server that has not answered what gives up is not asked for a name for as long again.
-		a.core.nameHolder(&a.snapshot, protocol.GiveUpGrace-time.Since(over))
+		// The name of the holder is requested only for the rest of the grace that giveUp has used.
+		a.core.nameHolder(&a.snapshot, protocol.GiveUpGrace-time.Since(ended))
 	}
 	return nil, a.error(a.interrupted(caller, err))
 }
 
-// take waits until no other operation is under way at a hold. If the wait is over before, the attempt gets the snapshot
-// of that operation, or that Redis has not answered.
+// take waits until no other operation is under way at a hold. If the wait ends before, the attempt gets the snapshot of
+// that operation, or a snapshot of an unanswered request.
 func (a *attempt) take(ctx context.Context, ops *oplock.Lock) (err error) {
 	began := a.core.c.env.Clock.Now()
 	switch err = ops.Take(ctx, a.core.c.closing, !a.Wait); err {
@@ -168,7 +167,7 @@ func (a *attempt) take(ctx context.Context, ops *oplock.Lock) (err error) {
 		err = ErrClosed
 	}
 	if err != nil && a.owned != nil {
-		*a.Seen = a.owned.lastSeen()
+		*a.Status = a.owned.lastStatus()
 	} else if err != nil {
 		a.snapshot.Pending = began
 		a.core.settle(&a.snapshot, false)
@@ -186,10 +185,10 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	}
 	var rest time.Duration
 	// Waiters in line go first. If there are none, the attempt sends a request immediately.
-	waiting, news, yields := c.lines.Latest(a.Line())
-	a.Yields = yields > 0 && c.now().Before(yields) // this client has had the lock just now
-	// If the client is subscribed already, the attempt joins its line before the first request: then it need not
-	// repeat the request for what happened before the subscription.
+	waiting, serial, yieldUntil := c.lines.Latest(a.Line())
+	a.Yields = yieldUntil > 0 && c.now().Before(yieldUntil) // this client has had the lock just now
+	// If the client is subscribed already, the attempt joins its line before the first request. Then no release can come
+	// between request and subscription, and the request need not be repeated.
 	a.Early = a.outer == nil && protocol.Listening(l.proto, a.ID)
 	if waiting == 0 && !a.Early && !a.Yields {
 		var lease *Lease
@@ -208,16 +207,15 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		}
 	}
 	c.presence.Use()
-	if !a.Early { // otherwise its first request is still to come
-		a.observed.contends()
+	if !a.Early { // otherwise its first request was not sent yet
+		a.observed.reportContention()
 	}
-	err := a.Await(ctx, rest, news)
+	err := a.Await(ctx, rest, serial)
 	a.share()
 	return a.lease, err
 }
 
-// try sends one acquire. It returns a lease, or for how long another owner holds the lock (negative: forever), or an
-// error.
+// try sends one acquire. It returns a lease, an error, or for how long another owner holds the lock (negative: forever).
 func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, err error) {
 	for {
 		sent, r := a.enter(ctx)
@@ -226,8 +224,8 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 		case r.Err != nil:
 			return nil, 0, r.Err
 		case e.Verdict == protocol.Granted:
-			a.standsNoMore(e)
-			a.last.permits, a.last.until = e.Free, a.c.now().Add(e.Rest)
+			a.noteGranted(e)
+			a.lastReply.permits, a.lastReply.until = e.Free, a.c.now().Add(e.Rest)
 			lease, err = a.accept(sent, sent, &r)
 			return lease, 0, err
 		case e.Verdict == protocol.OuterHoldLost:
@@ -244,7 +242,7 @@ func (a *attempt) try(ctx context.Context) (lease *Lease, rest time.Duration, er
 func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Result[protocol.Entered]) {
 	c, l := a.c, a.core
 	a.Tries++
-	a.noteLook()
+	a.noteRequest()
 	a.ReportsLeft = a.crowded != nil && c.crowds.reportsLeft(a.Line())
 	if r.Err = l.proto.Ready(ctx); r.Err == nil && a.opts.before != nil {
 		r.Err = a.opts.before(ctx)
@@ -254,12 +252,12 @@ func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Res
 		return sent, r
 	}
 	sent = c.now()
-	a.offersToStandBy()
+	a.offerStandBy()
 	ask := l.proto.Enter(&a.Acquire)
 	if protocol.KeepsPlace(l.proto) && a.Wait && (protocol.EachWaits(l.proto) || a.Leads) {
 		a.Placed = true
 	}
-	r = ask.Do(c.besides(ctx, a.Line(), 1), c.cfg.commandTimeout)
+	r = ask.Do(c.preferWorker(ctx, a.Line(), 1), c.cfg.commandTimeout)
 	a.lateCopies = a.lateCopies || r.Unsure
 	a.noteAnswer(&r, true)
 	// A script that failed halfway (the ACL forbids one of its commands) may have left a hold without a TTL.
@@ -267,18 +265,18 @@ func (a *attempt) enter(ctx context.Context) (sent clock.Instant, r protocol.Res
 	return sent, r
 }
 
-// refusedBy reads an answer that does not grant the hold. It returns for how long the lock is held, or an error.
+// refusedBy handles a reply that does not grant the hold. It returns for how long the lock is held, or an error.
 func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Instant) (rest time.Duration, err error) {
 	e := &r.Outcome
 	switch e.Verdict {
 	case protocol.Busy:
-		a.last.split = e.Split
+		a.lastReply.split = e.Split
 		a.Oversized = a.Oversized || e.Beyond
 		if e.HasRound {
-			a.last.refused = e.Round
+			a.lastReply.refused = e.Round
 			a.WaitsSince(e.Round)
 		}
-		a.standsBy(r, sent)
+		a.noteStandBy(r, sent)
 		return e.Rest, nil
 	case protocol.Quarantined:
 		if !a.Wait {
@@ -298,7 +296,7 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 var errWithdrawn = errors.New("unexpected reply from Redis: this acquire was given up before")
 var errOtherType = errors.New("another type of lock holds the name, and the two do not exclude each other")
 
-// accept makes a lease of a grant. If it returns an error, giveUp has to end the hold.
+// accept makes a lease of a grant. After an error the hold may exist in Redis: the caller must call giveUp.
 func (a *attempt) accept(sent, since clock.Instant, r *protocol.Result[protocol.Entered]) (*Lease, error) {
 	c, l := a.core.c, a.core
 	a.Granted = true
@@ -321,11 +319,12 @@ func (a *attempt) accept(sent, since clock.Instant, r *protocol.Result[protocol.
 		h.rareLocked().inRow = a.inRow
 	}
 	a.Granted = false
-	return h.begin(sent, since, a.opts), nil
+	return h.start(sent, since, a.opts), nil
 }
 
-// giveUp undoes what the attempt may have left in Redis, now or when a copy of its acquire arrives late. It waits for
-// protocol.GiveUpGrace at most; the clean-ups repeat the request after that. It reports whether Redis has answered.
+// giveUp ends the hold or the place in a queue that the attempt may have in Redis, or that a late copy of its acquire may
+// make. It waits for protocol.GiveUpGrace at most; then the clean-ups repeat the request. It reports whether Redis has
+// answered.
 func (a *attempt) giveUp() (answered bool) {
 	if !a.lateCopies && !a.Granted && !a.Placed {
 		return false
@@ -334,11 +333,11 @@ func (a *attempt) giveUp() (answered bool) {
 	return a.undo(l.proto.Abandon(a.ID, a.lateCopies || a.Granted), l.c.now().Add(a.opts.lease+protocol.TombstoneTTL))
 }
 
-// undo sends a task that ends a hold, and has it repeated, at most until a time, if there is no answer. It waits and
-// returns as giveUp does.
+// undo sends a task that ends a hold. Without an answer the task is repeated, at most until a time. undo waits and returns
+// like giveUp.
 func (a *attempt) undo(t protocol.Task, until clock.Instant) (answered bool) {
 	answered = a.core.c.undoThen(a.core.id(), t, until, nil)
-	a.core.c.env.StopOf("undone", a.Number) // the answers to many come in the same instant
+	a.core.c.env.StopOf("undone", a.Number) // the answers to many tasks come in the same instant
 	return answered
 }
 
@@ -349,8 +348,8 @@ func (a *attempt) WaitsSince(round int64) {
 	}
 }
 
-// interrupted returns the error of an acquire that err has stopped: its context or its wait has ended, or it looks only
-// once. The error says what its snapshot says.
+// interrupted returns the error of an acquire that err has stopped: its context or its wait has ended, or it was a single
+// request. The error contains the explanation of the snapshot.
 func (a *attempt) interrupted(caller context.Context, err error) error {
 	if a.Yielded && !a.snapshot.explains() {
 		a.snapshot.Note.Text = "waiters of other clients go first"
@@ -358,7 +357,7 @@ func (a *attempt) interrupted(caller context.Context, err error) error {
 	a.snapshot.forCaller(a.core.c.id, int64(protocol.Takes(a.core.proto)), a.core.toEnterAgain)
 	limit, now := a.opts.limit(), a.core.c.env.Clock.Now()
 	waited := limit
-	if came := a.came; !came.IsZero() {
+	if came := a.calledAt; !came.IsZero() {
 		waited = min(limit, now.Sub(came))
 	}
 	return interrupted(caller, err, ErrNotAcquired, limit, waited, &a.snapshot, now)
@@ -375,14 +374,14 @@ func (a *attempt) error(err error) *Error {
 	return e
 }
 
-// once takes the lock if nobody has it. If several owners ask a quorum at the same time, each may get a part of the
-// votes, and none the lock. Then once tries again, within the time of one request.
+// once takes the lock if it is free. If several owners send requests to a quorum at the same time, each may get a part of
+// the votes, and none the lock. Then once tries again, within the time of one request.
 func (a *attempt) once(ctx context.Context) (*Lease, error) {
 	c := a.core.c
 	until := c.env.Clock.Now().Add(c.cfg.commandTimeout)
 	lease, rest, err := a.try(ctx)
-	if lease == nil && err == nil && a.last.split {
-		for lease == nil && err == nil && a.last.split && c.env.Clock.Now().Add(rest).Before(until) {
+	if lease == nil && err == nil && a.lastReply.split {
+		for lease == nil && err == nil && a.lastReply.split && c.env.Clock.Now().Add(rest).Before(until) {
 			switch a.Sleeper.Sleep(rest, nil, nil, ctx.Done(), c.closing) {
 			case clock.ByEnd:
 				return nil, ctx.Err()
@@ -408,29 +407,27 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	case n == 0:
 		return nil, nil
 	case cause != nil:
-		// Never a new hold here: the outer section would continue without knowing that
-		// it did not hold the lock for a while.
+		// Never a new hold here: the outer section would continue although it did not hold the lock for a while.
 		return nil, h.error(cause)
 	case l.opts.nonReentrant:
 		return nil, h.error(ErrReentrant)
 	}
 	a.Tries++
-	a.noteLook()
+	a.noteRequest()
 	sent := h.noteRequest(a.opts.lease)
-	// By the protocol of the lock that made the hold: another type of the same name may not know all about it.
+	// The protocol of the lock that made the hold: another type of the same name may lack some of its keys.
 	r := h.core.proto.(protocol.Reentrant).Reenter(h.id(), a.opts.lease, n+1, a.opts.hasLease).Do(ctx, l.c.cfg.commandTimeout)
 	lease, err := h.reentered(&r, sent, a.opts)
 	switch {
 	case lease != nil:
 		return lease, nil
 	case errors.Is(err, ErrUnlocked):
-		// An Unlock that could not wait any longer for this operation has unlocked its
-		// last lease.
+		// An Unlock that could not wait any longer for this operation has unlocked the last lease of the hold.
 		a.reentry = false
 		return nil, nil
 	}
 	if failed := confirmed(&r, ErrNotAcquired); failed != nil {
-		// Redis may have counted this entry, unlike this process: the next operation corrects the count.
+		// Redis may have counted this entry, which this process does not count: the next operation corrects the count.
 		a.noteAnswer(&protocol.Result[protocol.Entered]{Err: failed}, a.opts.hasLease)
 		l.settle(&a.snapshot, false)
 		refused := a.error(a.interrupted(caller, failed))
@@ -440,8 +437,8 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 	return nil, h.error(err)
 }
 
-// checkOtherSide checks what the caller holds on the other side. A writer may read: its new
-// hold has the same id. A reader that asks to write would wait for itself.
+// checkOtherSide checks whether the caller holds the other side. A writer may read: its new hold has the same id. A reader
+// that wants to write would wait for itself.
 func (a *attempt) checkOtherSide() error {
 	l := a.core
 	h := a.chain.held(l, l.side.Other())
@@ -451,7 +448,7 @@ func (a *attempt) checkOtherSide() error {
 	n, cause := h.openLeases()
 	switch {
 	case n == 0:
-		return nil // all unlocked
+		return nil // all its leases are unlocked
 	case cause != nil:
 		return h.error(cause) // as with a re-entry: never a new hold here
 	case l.side == protocol.Exclusive:

@@ -66,7 +66,7 @@ func (l *Lease) Detach(ctx context.Context) (handle string, err error) {
 	switch {
 	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrUnlocked):
 		return "", err
-	case err == nil && !l.ends:
+	case err == nil && !l.endsHold:
 		return "", l.error(invalid("the owner has entered again meanwhile; only this lease has ended"))
 	}
 	return offer.String(), err
@@ -123,10 +123,10 @@ func (c *Client) Adopt(ctx context.Context, handle string, opts ...AcquireOption
 		return nil, err
 	}
 	a := &adopting{detached: d}
-	if err := l.begin(ctx, options(l, &a.opts, opts)); err != nil {
+	if err := l.beginCall(ctx, options(l, &a.opts, opts)); err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer c.endCall()
 	if ctx.Err() != nil {
 		return nil, l.error(endOf(ctx))
 	}
@@ -187,11 +187,11 @@ func (c *Client) withDetached(ctx context.Context, handle string, lease time.Dur
 	if most := l.longestLease(); most > 0 && lease > most {
 		return l.error(invalid("Extend(%v): longer than the longest lease of the lock, %v", lease, most))
 	}
-	if !c.begin() {
+	if !c.beginCall() {
 		return l.error(ErrClosed)
 	}
-	defer c.end()
-	withLock, began := c.events.about(ctx, l), c.env.Clock.Now()
+	defer c.endCall()
+	withLock, began := c.events.withSubject(ctx, l), c.env.Clock.Now()
 	found := d.find(withLock, lease)
 	r := protocol.Result[protocol.Kept]{Outcome: protocol.Removed, Err: found.Err}
 	if found.Err == nil && found.Outcome != "" {
@@ -271,7 +271,7 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, last snapshot, err e
 			if failing == 0 {
 				failing = sent
 			}
-			if a.opts.looksOnce() || !worthRepeating(r.Err) || !c.now().Before(failing.Add(c.cfg.watchdogLease)) {
+			if a.opts.mustNotWait() || !worthRepeating(r.Err) || !c.now().Before(failing.Add(c.cfg.watchdogLease)) {
 				return nil, last, r.Err
 			}
 			last.Err = r.Err
@@ -279,14 +279,14 @@ func (a *adopting) wait(ctx context.Context) (lease *Lease, last snapshot, err e
 			return nil, last, because(ErrNotAcquired, r.TooFew)
 		case r.Outcome.Verdict == protocol.Quarantined:
 			failing, last, rest = 0, failed(protocol.InQuarantine{Left: r.Outcome.Rest}), r.Outcome.Rest
-			if a.opts.looksOnce() {
+			if a.opts.mustNotWait() {
 				return nil, last, because(ErrNotAcquired, last.Err)
 			}
 		case r.Outcome.Verdict != protocol.Granted:
 			return nil, last, notAdopted(r.Outcome)
 		default:
 			lease, err = a.accept(sent, r.Outcome.Token)
-			if err != errShortLease || a.opts.looksOnce() {
+			if err != errShortLease || a.opts.mustNotWait() {
 				return lease, last, err
 			}
 			last = failed(err) // the hold is adopted, and the next request lengthens its lease
@@ -340,5 +340,5 @@ func (a *adopting) accept(sent clock.Instant, token int64) (*Lease, error) {
 	}
 	// The offer is taken, so late copies of this adoption cannot bring the hold back after it has ended.
 	h := &hold{core: l, observed: a.observed, number: a.id.Number, token: token}
-	return h.begin(sent, sent, a.opts), nil
+	return h.start(sent, sent, a.opts), nil
 }

@@ -27,7 +27,7 @@ type CheckReport struct {
 // https://go-rlock.github.io/rlock/latest/observing/#what-is-wrong
 type Finding struct {
 	Code    string
-	Node    string // the address of the server, or the node of a RedLock; empty: not known, or all
+	Node    string // the address of the server, or the node of a RedLock; empty if not known, or for all
 	Problem string
 	Remedy  string
 }
@@ -54,7 +54,7 @@ func (c *Client) Check(ctx context.Context, of ...interface{ Name() string }) (C
 	if err := c.enter(ctx); err != nil {
 		return CheckReport{}, &Error{Err: err}
 	}
-	defer c.end()
+	defer c.endCall()
 	r := &checking{c: c, users: protocol.ReadUsers(aclPage)}
 	if len(of) == 0 {
 		of = append(of, c.NewLock("check"))

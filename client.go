@@ -49,7 +49,7 @@ type Client struct {
 	presence *presence.Introduction // nil if the client is anonymous
 	whois    *presence.WhoIs        // nil if the client is anonymous
 
-	// As the home of RedLocks, and as one of their nodes.
+	// For RedLocks: the client may be their home, or one of their nodes.
 	ballots   quorum.Ballots
 	knowledge quorum.Knowledge
 
@@ -209,8 +209,8 @@ func (c *Client) isClosing() bool {
 	}
 }
 
-// begin registers a call of the user, unless the client is closing. The caller must call end if it returns true.
-func (c *Client) begin() bool {
+// beginCall registers a call of the user, unless the client is closing. If it returns true, the caller must call endCall.
+func (c *Client) beginCall() bool {
 	c.calls.Add(1)
 	if c.isClosing() {
 		c.calls.Add(-1)
@@ -219,16 +219,16 @@ func (c *Client) begin() bool {
 	return true
 }
 
-func (c *Client) end() { c.calls.Add(-1) }
+func (c *Client) endCall() { c.calls.Add(-1) }
 
-// enter is begin for a call that concerns no single lock. It returns why the call cannot be served.
+// enter is beginCall for a call that concerns no single lock. It returns why the call cannot be served.
 func (c *Client) enter(ctx context.Context) error {
 	switch {
 	case !c.made():
 		return errNoClient
 	case ctx == nil:
 		return errNoContext
-	case !c.begin():
+	case !c.beginCall():
 		return ErrClosed
 	}
 	return nil
@@ -258,10 +258,10 @@ func (c *Client) BootstrapServer(ctx context.Context) error {
 	if q == 0 {
 		return fmt.Errorf("rlock: BootstrapServer: %w", invalid("the client does not use WithFailoverQuarantine"))
 	}
-	if !c.begin() {
+	if !c.beginCall() {
 		return fmt.Errorf("rlock: BootstrapServer: %w", ErrClosed)
 	}
-	defer c.end()
+	defer c.endCall()
 	r := c.site.Serve().Do(ctx, c.cfg.commandTimeout)
 	switch {
 	case r.Err != nil:

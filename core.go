@@ -109,10 +109,11 @@ func (l *core) check(ctx context.Context, others ...error) error {
 	return nil
 }
 
-// begin is check, and registers the call with the client. The caller must call Client.end.
-func (l *core) begin(ctx context.Context, others ...error) error {
+// beginCall is check, and registers the call with the client. Unless it returns an error, the caller must call
+// Client.endCall.
+func (l *core) beginCall(ctx context.Context, others ...error) error {
 	err := l.check(ctx, others...)
-	if err == nil && !l.c.begin() {
+	if err == nil && !l.c.beginCall() {
 		err = l.error(ErrClosed)
 	}
 	return err
@@ -209,11 +210,11 @@ func (l *core) waiters() (n int) {
 	return n
 }
 
-// confirmed returns why a result does not count, or nil: it has no outcome, or too few replicas
-// have confirmed it. In the second case the error is what.
-func confirmed[T any](r *protocol.Result[T], so error) error {
+// confirmed returns why a result does not count, or nil: it has no outcome, or too few replicas have confirmed it. In the
+// second case the error matches tooFew.
+func confirmed[T any](r *protocol.Result[T], tooFew error) error {
 	if r.Err == nil && r.TooFew != nil {
-		return because(so, r.TooFew)
+		return because(tooFew, r.TooFew)
 	}
 	return r.Err
 }
@@ -224,12 +225,12 @@ func (l *core) handsOver() bool {
 
 // ask sends a request about the lock itself, not about a hold. request is called once the arguments have been checked.
 func ask[T any](ctx context.Context, l *core, request func() protocol.Request[T]) (protocol.Result[T], error) {
-	if err := l.begin(ctx); err != nil {
+	if err := l.beginCall(ctx); err != nil {
 		return protocol.Result[T]{}, err
 	}
-	defer l.c.end()
+	defer l.c.endCall()
 	began := l.c.env.Clock.Now()
-	r := request().Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
+	r := request().Do(l.c.events.withSubject(ctx, l), l.c.cfg.commandTimeout)
 	if r.Err != nil {
 		err := l.cutShort(ctx, r.Err, began)
 		return protocol.Result[T]{Unsure: r.Unsure}, l.error(err)
@@ -276,7 +277,7 @@ func (l *core) cutShort(ctx context.Context, err error, began time.Time) error {
 	if ctx.Err() == nil || !wire.Ended(err) {
 		return err
 	}
-	s := snapshot{Seen: wait.Seen{Pending: began}}
+	s := snapshot{Status: wait.Status{Pending: began}}
 	s.noteFailure(err, l.ofQuorum(), 0)
 	l.settle(&s, false)
 	return s.why(endOf(ctx), nil, l.c.env.Clock.Now())

@@ -28,23 +28,22 @@ func checkAdded(n int) error {
 	return nil
 }
 
-// changeOnce runs a request that changes something once, and returns its outcome; argErr is why an argument is invalid. If
-// there is no outcome, undo is sent, and repeated, until Redis confirms it: it undoes the change. Without undo, late
-// copies are at least stopped.
+// changeOnce runs a request that makes a change once, and returns its outcome; argErr is why an argument is invalid.
+// Without an outcome, the task undo is sent until Redis confirms it. If undo is nil, only late copies are stopped.
 func changeOnce[T any](ctx context.Context, l *core, argErr error, request func(protocol.Op) protocol.Request[T], undo func(protocol.Op) protocol.Task) (T, error) {
 	var none T
-	if err := l.begin(ctx, argErr); err != nil {
+	if err := l.beginCall(ctx, argErr); err != nil {
 		return none, err
 	}
 	c := l.c
-	defer c.end()
+	defer c.endCall()
 	began := c.env.Clock.Now()
 	if err := c.wire.Ready(ctx); err != nil {
 		return none, l.error(l.cutShort(ctx, err, began))
 	}
 	p := c.pages.Take(c.id)
 	op := p.Next()
-	r := request(op).Do(c.events.about(ctx, l), c.onceTimeout())
+	r := request(op).Do(c.events.withSubject(ctx, l), c.onceTimeout())
 	if r.Err == nil {
 		c.pages.Give(p)
 		c.lines.Wake(l.id())
@@ -59,13 +58,13 @@ func changeOnce[T any](ctx context.Context, l *core, argErr error, request func(
 	return none, l.error(refusedCount(l.cutShort(ctx, r.Err, began)))
 }
 
-// onceTimeout is for how long copies of one operation may be sent: no copy may come when the
-// record of the first is gone.
+// onceTimeout bounds the time in which copies of one operation are sent: the record of the first copy must still be in
+// Redis when the last one arrives.
 func (c *Client) onceTimeout() time.Duration {
 	return min(c.cfg.commandTimeout, protocol.RecordTTL-protocol.TombstoneTTL)
 }
 
-// refusedCount is the error of a request that has failed.
+// refusedCount returns the error of a request that has failed; an overflow is an invalid argument.
 func refusedCount(err error) error {
 	if errors.Is(err, protocol.ErrOverflow) {
 		return because(ErrInvalidArgument, err)
@@ -73,32 +72,31 @@ func refusedCount(err error) error {
 	return err
 }
 
-// surely runs a request that changes something once and must do so even if ctx has ended:
-// without an answer it is repeated in the background, until Redis confirms it. If it is
-// refused, or there was nothing to change, late copies are stopped.
-func surely(ctx context.Context, l *core, request func(protocol.Op) protocol.Task) error {
+// changeUntilConfirmed runs a request that makes a change once, even if ctx has ended. Without an answer the request is
+// repeated in the background until Redis confirms it. If it is refused, or changes nothing, late copies are stopped.
+func changeUntilConfirmed(ctx context.Context, l *core, request func(protocol.Op) protocol.Task) error {
 	c := l.c
-	c.calls.Add(1) // also while the client shuts down, as Unlock
-	defer c.end()
+	c.calls.Add(1) // also while the client shuts down, like Unlock
+	defer c.endCall()
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
 	limit := time.Now().Add(c.cfg.unlockTimeout)
 	if !c.wire.PublishKnown() {
 		asking, cancel := context.WithTimeout(ctx, c.cfg.unlockTimeout/2)
-		_ = c.wire.Ready(asking) // otherwise it is published both ways
+		_ = c.wire.Ready(asking) // without a reply the change is published both ways
 		cancel()
 	}
 	p := c.pages.Take(c.id)
 	op := p.Next()
 	t := request(op)
-	r := t.Do(c.events.about(ctx, l), untilOrSoon(limit))
+	r := t.Do(c.events.withSubject(ctx, l), untilOrSoon(limit))
 	switch {
 	case errors.Is(r.Err, protocol.ErrOverflow), errors.Is(r.Err, ErrForeignKey):
 		c.forget(l.id(), p, r.Unsure, func() protocol.Task { return c.site.Seal(&l.names, op) })
 		return l.error(refusedCount(r.Err))
 	case r.Err != nil:
-		// No copy may be sent when the record of the first is gone.
+		// No copy may be sent after the record of the first has expired.
 		c.cleanUp(l.id(), t, c.now(), c.now().Add(protocol.RecordTTL-protocol.TombstoneTTL), func() { c.pages.Give(p) })
 		return l.error(because(ErrUnconfirmed, unanswered(r.Err)))
 	case r.Outcome != protocol.Done && r.Unsure:
@@ -110,38 +108,38 @@ func surely(ctx context.Context, l *core, request func(protocol.Op) protocol.Tas
 	return nil
 }
 
-// remains is what a call waits for to be 0.
-type remains interface {
+// remainder is a number; a call waits until it is 0.
+type remainder interface {
 	Remaining() protocol.Request[protocol.Remaining]
 	Listen(notify func()) (end func())
 }
 
-// untilZero waits until nothing remains. One request serves all calls of a client that wait for the same. text says what
-// is left: see note.
-func untilZero(ctx context.Context, l *core, of protocol.LockID, opts []WaitOption, what remains, text string) error {
-	w := &zero{what: what, text: text}
+// untilZero waits until counter is 0. One request serves all calls of a client with the same counter. text says what is
+// left: see wait.Note.
+func untilZero(ctx context.Context, l *core, lock protocol.LockID, opts []WaitOption, counter remainder, text string) error {
+	w := &zero{counter: counter, text: text}
 	w.forAll = true
-	return w.find(ctx, l, of, w, true, opts)
+	return w.find(ctx, l, lock, w, true, opts)
 }
 
-// find runs the inquiry of a call. waits: it may wait, within the options.
-func (q *inquiry) find(caller context.Context, l *core, of protocol.LockID, s seeker, waits bool, opts []WaitOption) error {
+// find runs the inquiry of a call. waits reports whether it may wait, within the options.
+func (q *inquiry) find(caller context.Context, l *core, lock protocol.LockID, s seeker, waits bool, opts []WaitOption) error {
 	o, err := waitOptions(opts)
-	if err := l.begin(caller, err); err != nil {
+	if err := l.beginCall(caller, err); err != nil {
 		return err
 	}
 	c := l.c
-	defer c.end()
-	q.of, q.seeker = of, s
-	q.Seen, q.c, q.Lines, q.Asks, q.Who, q.Longest = &q.snapshot.Seen, c, c.lines, q, c.lastHold.Add(1), longestInquiry
-	q.wait, q.limit = waits && !o.looksOnce(), o.wait
+	defer c.endCall()
+	q.lock, q.seeker = lock, s
+	q.Status, q.c, q.Lines, q.Poller, q.Who, q.Longest = &q.snapshot.Status, c, c.lines, q, c.lastHold.Add(1), longestInquiry
+	q.mayWait, q.limit = waits && !o.mustNotWait(), o.wait
 	caller, q.observed = l.observe(caller, int(q.Need))
 	ctx, cancel := o.within(caller)
 	defer cancel()
 	if err = q.ask(ctx); err != nil {
 		l.settle(&q.snapshot, q.seeker.giveUp())
 		q.snapshot.wants(q.Need)
-		// With caller, as the end of a wait has ended only ctx.
+		// caller, not ctx: the end of a wait has ended only ctx.
 		err = l.error(interrupted(caller, err, q.sentinel, q.limit, q.limit, &q.snapshot, c.env.Clock.Now()))
 	}
 	q.observed.end(AcquireEvent{Attempts: q.tries, Err: err})
@@ -151,133 +149,132 @@ func (q *inquiry) find(caller context.Context, l *core, of protocol.LockID, s se
 // zero is the seeker of untilZero.
 type zero struct {
 	inquiry
-	what remains
-	text string
+	counter remainder
+	text    string
 }
 
-func (w *zero) look(ctx context.Context) found {
+func (w *zero) poll(ctx context.Context) found {
 	if err := w.c.wire.Ready(ctx); err != nil {
 		return found{err: err}
 	}
-	r := w.what.Remaining().Do(ctx, w.c.cfg.commandTimeout)
+	r := w.counter.Remaining().Do(ctx, w.c.cfg.commandTimeout)
 	switch {
 	case r.Err != nil:
 		return found{err: r.Err}
 	case r.Outcome.N <= 0:
 		return found{done: true}
 	}
-	return found{rest: r.Outcome.Rest, seen: wait.Seen{Note: wait.Note{Text: w.text, N: r.Outcome.N}}}
+	return found{rest: r.Outcome.Rest, status: wait.Status{Note: wait.Note{Text: w.text, N: r.Outcome.N}}}
 }
 
 func (w *zero) giveUp() bool                      { return false }
-func (w *zero) listen(notify func()) (end func()) { return w.what.Listen(notify) }
+func (w *zero) listen(notify func()) (end func()) { return w.counter.Listen(notify) }
 
-// inquiry is one call that asks Redis for something that is no hold, and may wait for it:
-// permits of a Semaphore, the end of a count.
+// inquiry is one call that needs permits of a Semaphore or the end of a count, and may wait for that. It makes no hold.
 type inquiry struct {
 	waiting
-	of     protocol.LockID // the name of its line
-	seeker seeker
-	wait   bool          // it may wait
-	limit  time.Duration // of the wait, for the error; 0: there is none
+	lock    protocol.LockID // name of the line
+	seeker  seeker
+	mayWait bool          // the call may wait
+	limit   time.Duration // limit of the wait, for the error; 0 without a limit
 	// forAll: the reply to the head answers all calls that waited before its request.
 	forAll bool
-	// sentinel is an error that the end of the context matches too; nil: none.
+	// sentinel is an error that the end of the context matches too; nil without one.
 	sentinel error
 
 	tries         int
-	publishesLeft bool // it publishes how many permits it leaves: see crowds.reportsLeft
+	publishesLeft bool // the call publishes how many permits it leaves: see crowds.reportsLeft
 }
 
 // seeker sends the requests of an inquiry. One goroutine calls it.
 type seeker interface {
-	// look asks Redis once, and takes what the call waits for if it is free. It must be safe to call again after an
+	// poll sends one request, and takes what the call waits for if it is free. It must be safe to call again after an
 	// error.
-	look(ctx context.Context) found
-	// giveUp undoes what a request may have done, or may yet do, when the call has failed, or sends no other request for
-	// now. It reports whether there was something to undo, and Redis has confirmed that soon.
+	poll(ctx context.Context) found
+	// giveUp undoes what a request may have done or may yet do. It is called when the call has failed, or sends no other
+	// request for now. It reports whether there was something to undo, and Redis has confirmed the undo soon.
 	giveUp() (answered bool)
-	// listen has notify called when it is time to look. It returns nil if it cannot.
+	// listen calls notify when a poll is due. It returns nil if it cannot subscribe.
 	listen(notify func()) (end func())
 }
 
 // found is the outcome of a request.
 type found struct {
-	done bool          // it is there, and taken
-	left int64         // done: how much is left for others
-	rest time.Duration // not done: look again within it; negative: as late as possible
-	seen wait.Seen     // not done: what there is instead
-	// beyond: not done, and it needs more than there are, free or not.
+	done      bool          // the call has what it waited for
+	remaining int64         // done: permits that are left for others
+	rest      time.Duration // not done: the next poll comes within rest; negative means as late as possible
+	status    wait.Status   // not done: what the reply says
+	// oversized: not done, and the call needs more permits than exist, free or not.
 	oversized bool
-	err       error // there is no outcome
+	err       error // why there is no outcome
 }
 
-// ask waits until there is what the inquiry asks for.
+// ask polls, and waits in line until a poll succeeds.
 func (q *inquiry) ask(ctx context.Context) error {
 	c := q.c
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	var others int
-	var news int64
-	if q.wait {
-		others, news, _ = c.lines.Latest(q.Line())
+	var serial int64
+	if q.mayWait {
+		others, serial, _ = c.lines.Latest(q.Line())
 	}
 	var rest time.Duration
-	if others == 0 { // else waiters in line go first
+	if others == 0 { // otherwise waiters in line go first
 		began := c.env.Clock.Now()
-		left, again, err := q.Look(ctx)
+		exit, within, err := q.Poll(ctx)
 		switch {
-		case left != nil:
+		case exit != nil:
 			return nil
-		case err == nil && !q.wait:
+		case err == nil && !q.mayWait:
 			return ErrNotAcquired // see interrupted
-		case err != nil && (!q.wait || !worthRepeating(err)):
+		case err != nil && (!q.mayWait || !worthRepeating(err)):
 			return err
 		case err != nil:
 			q.Failing = began
 		}
-		rest = again
+		rest = within
 	}
-	q.observed.contends()
+	q.observed.reportContention()
 	q.Sleeper.Begin(&c.env)
 	defer q.Sleeper.Stop()
-	err := q.Await(ctx, rest, news)
+	err := q.Await(ctx, rest, serial)
 	q.share()
 	return err
 }
 
-// Line is where the inquiry waits in its client.
+// Line returns the line of the client in which the inquiry waits.
 func (q *inquiry) Line() wait.Key {
-	key := wait.Key{Lock: q.of}
+	key := wait.Key{Lock: q.lock}
 	if q.Oversized {
-		key.ID = strconv.FormatInt(q.Need, 10) // calls that need as many share a line
+		key.ID = strconv.FormatInt(q.Need, 10) // calls with the same need share a line
 	}
 	return key
 }
 
-// leavesNothing is how an inquiry leaves that has no line.
-var leavesNothing = &wait.Left{}
+// leavesNothing is the Exit of an inquiry that has no line.
+var leavesNothing = &wait.Exit{}
 
-// Look implements wait.Asker.
-func (q *inquiry) Look(ctx context.Context) (left *wait.Left, rest time.Duration, err error) {
+// Poll implements wait.Poller.
+func (q *inquiry) Poll(ctx context.Context) (exit *wait.Exit, rest time.Duration, err error) {
 	q.tries++
 	q.publishesLeft = q.crowded != nil && q.c.crowds.reportsLeft(q.Line())
 	q.snapshot.Pending = q.c.env.Clock.Now()
 	q.share()
 	done := q.beginPoll(q.Line())
-	f := q.seeker.look(ctx)
+	f := q.seeker.poll(ctx)
 	if done != nil && f.err == nil {
 		done(f.done)
 	}
 	q.Oversized = q.Oversized || f.oversized
-	// What those behind know if the next head need not poll; how many permits there are is as in the reply before.
-	seen := wait.Seen{Semaphore: true, At: q.c.env.Clock.Now(), Supply: q.Seen.Supply}
-	seen.Free = f.left
+	// The status for waiters behind if the next head need not poll. The number of all permits is from an earlier reply.
+	status := wait.Status{Semaphore: true, At: q.c.env.Clock.Now(), Supply: q.Status.Supply}
+	status.Free = f.remaining
 	if f.err != nil || f.done {
 		q.snapshot.noteFailure(f.err, false, 0)
 	} else {
-		*q.Seen = f.seen
+		*q.Status = f.status
 	}
 	q.share()
 	switch {
@@ -286,16 +283,16 @@ func (q *inquiry) Look(ctx context.Context) (left *wait.Left, rest time.Duration
 	case q.Place == nil:
 		return leavesNothing, 0, nil
 	case q.forAll:
-		return &wait.Left{ForAll: true}, 0, nil
+		return &wait.Exit{ForAll: true}, 0, nil
 	}
 	// Permits come back without a lease that ends: see Semaphore.
-	return &wait.Left{More: f.left, Until: q.c.now().Add(seam.FarAway), Seen: seen}, 0, nil
+	return &wait.Exit{Remaining: f.remaining, Until: q.c.now().Add(seam.FarAway), Status: status}, 0, nil
 }
 
-// Withdraw implements wait.Asker.
+// Withdraw implements wait.Poller.
 func (q *inquiry) Withdraw() { q.seeker.giveUp() }
 
-// Subscribe implements wait.Asker.
+// Subscribe implements wait.Poller.
 func (q *inquiry) Subscribe(notify func()) (end func()) {
 	if q.crowded != nil {
 		return q.c.crowds.subscribe(q.Line(), q.crowded, notify)
@@ -303,7 +300,7 @@ func (q *inquiry) Subscribe(notify func()) (end func()) {
 	return q.seeker.listen(notify)
 }
 
-// Pause implements wait.Asker.
+// Pause implements wait.Poller.
 func (q *inquiry) Pause(_ *wait.Waiter, n int, rest time.Duration, _ error) time.Duration {
 	if most := q.c.cfg.longestPoll; rest <= 0 {
 		return most
@@ -312,6 +309,6 @@ func (q *inquiry) Pause(_ *wait.Waiter, n int, rest time.Duration, _ error) time
 	}
 }
 
-// longestInquiry bounds the outage that an inquiry outlasts: the record of an unanswered look must still be in Redis.
+// longestInquiry bounds the outage that an inquiry outlasts: the record of an unanswered poll must still be in Redis.
 // It is a little less than protocol.RecordTTL.
 const longestInquiry = protocol.RecordTTL - 2*protocol.TombstoneTTL

@@ -10,30 +10,29 @@ import (
 )
 
 // crowd decides when a client polls after a message that permits of a semaphore are free. All waiting clients get the
-// message, and few of them can enter. So each postpones its poll by a random time, which is the longer the more clients
-// seem to wait. It drops the poll if a message before that says that no permits are left: a client that takes
-// permits from a crowd publishes how many are left. The number of waiting clients is an estimate. Each client doubles it
-// after a poll that was refused, and halves it after a postponed poll that was not. A poll that was neither postponed nor
-// refused does not change the estimate: otherwise clients that have just got permits would go first again.
+// message, and few of them can enter. So each postpones its poll by a random time, which grows with the estimated number
+// of waiting clients. A client that takes permits from a crowd publishes how many are left; a message that none are left
+// cancels postponed polls. Each client doubles its estimate after a refused poll, and halves it after a postponed poll
+// that succeeds. A poll that was neither postponed nor refused does not change the estimate: otherwise clients that have
+// just got permits would go first again.
 //
-// A postponed poll is sent unless a later message says that no permits are left. In any case, the head of a line
-// polls at the longest poll.
+// A postponed poll is sent unless such a message comes. In any case, the head of a line polls at the longest poll.
 //
 // crowds.mu guards the fields.
 type crowd struct {
 	proto  protocol.Crowded
-	notify func() // has the head of the line poll
+	notify func() // makes the head of the line poll
 	end    func() // ends the subscription to permits that are taken; nil without one
 	closed bool   // the line is not subscribed any more
 
-	size      int           // how many clients seem to wait, a power of 2
-	lookTime  time.Duration // how long a poll takes
-	messages  int           // how many messages have come
-	due       *time.Timer   // timer of the postponed poll, or nil
-	at        time.Time     // when that poll is due
-	postponed int           // how many polls were postponed
-	woken     bool          // a message causes the next poll
-	late      bool          // that poll was postponed
+	size         int           // estimated number of waiting clients, a power of 2
+	pollTime     time.Duration // duration of a poll
+	messages     int           // number of messages received
+	due          *time.Timer   // timer of the postponed poll, or nil
+	at           time.Time     // when the postponed poll is due
+	postponed    int           // number of postponed polls so far
+	woken        bool          // a message causes the next poll
+	wasPostponed bool          // the poll that a message causes was postponed
 }
 
 // crowds has the crowds of a client, by the lines that are subscribed to the messages of a semaphore.
@@ -43,16 +42,16 @@ type crowds struct {
 	byLine map[wait.Key]*crowd
 }
 
-// mostCrowd and longestLookTime bound for how long a poll is postponed.
+// mostCrowd and longestPollTime bound for how long a poll is postponed.
 const (
 	mostCrowd       = 128
-	longestLookTime = 10 * time.Millisecond
+	longestPollTime = 10 * time.Millisecond
 )
 
 // subscribe subscribes a line to the messages of a semaphore. It returns nil if it cannot yet.
 func (s *crowds) subscribe(key wait.Key, proto protocol.Crowded, notify func()) (end func()) {
 	c := &crowd{proto: proto, notify: notify}
-	stop := proto.Hear(notify, func(n int64) { s.freed(c, n) })
+	stop := proto.SubscribeToFreed(notify, func(n int64) { s.freed(c, n) })
 	if stop == nil {
 		return nil
 	}
@@ -65,7 +64,7 @@ func (s *crowds) subscribe(key wait.Key, proto protocol.Crowded, notify func()) 
 	return func() {
 		stop()
 		s.mu.Lock()
-		if s.byLine[key] == c { // otherwise there is a new line, which has subscribed already
+		if s.byLine[key] == c { // otherwise a new line has subscribed already
 			delete(s.byLine, key)
 		}
 		c.dropLocked()
@@ -82,19 +81,19 @@ func (s *crowds) subscribe(key wait.Key, proto protocol.Crowded, notify func()) 
 func (s *crowds) freed(c *crowd, n int64) {
 	s.mu.Lock()
 	c.messages++
-	later := seam.Jitter(s.seed, 0, c.messages, time.Duration(c.size)*c.lookTime) - time.Duration(n+1)*c.lookTime
+	later := seam.Jitter(s.seed, 0, c.messages, time.Duration(c.size)*c.pollTime) - time.Duration(n+1)*c.pollTime
 	if n >= 1 && later > 0 {
 		s.postponeLocked(c, later)
 		s.mu.Unlock()
 		return
 	}
-	c.lookLocked(false)
+	c.causePollLocked(false)
 	s.mu.Unlock()
 	c.notify()
 }
 
-// postponeLocked has the head poll later, unless a poll is due sooner. The timer may have fired when it is stopped, so it
-// checks that its poll is still the one that is due.
+// postponeLocked makes the head poll later, unless a poll is due sooner. A timer may have fired when it is stopped, so its
+// function checks that no later poll has replaced its own.
 func (s *crowds) postponeLocked(c *crowd, later time.Duration) {
 	at := time.Now().Add(later)
 	if c.due != nil && c.at.Before(at) {
@@ -107,7 +106,7 @@ func (s *crowds) postponeLocked(c *crowd, later time.Duration) {
 		s.mu.Lock()
 		isDue := c.due != nil && c.postponed == serial
 		if isDue {
-			c.lookLocked(true)
+			c.causePollLocked(true)
 		}
 		s.mu.Unlock()
 		if isDue {
@@ -116,8 +115,8 @@ func (s *crowds) postponeLocked(c *crowd, later time.Duration) {
 	}), at
 }
 
-// taken is called with a message that permits were taken, and how many are left. While any are left, a waiter that needs
-// no more may be about to become the head, or to join the line, and relies on the postponed poll.
+// taken is called with a message that permits were taken, and how many are left. While any are left, the postponed poll
+// stays: a waiter that needs no more may be about to become the head, or to join the line.
 func (s *crowds) taken(c *crowd, left int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,10 +133,10 @@ func (c *crowd) dropLocked() {
 	}
 }
 
-// lookLocked records that a message causes the next poll, postponed or not.
-func (c *crowd) lookLocked(late bool) {
+// causePollLocked records that a message causes the next poll, postponed or not.
+func (c *crowd) causePollLocked(late bool) {
 	c.dropLocked()
-	c.woken, c.late = true, late
+	c.woken, c.wasPostponed = true, late
 }
 
 // reportsLeft reports whether other clients may wait for the permits of a line. A call that takes permits then publishes how
@@ -164,24 +163,24 @@ func (s *crowds) poll(key wait.Key) (done func(got bool)) {
 	return func(got bool) { s.polled(c, woken, got, time.Since(began)) }
 }
 
-// polled updates the estimates after a poll that took a time. woken: a message caused the poll. If such a poll is refused,
-// several clients wait: from then on the line is also subscribed to permits that are taken.
+// polled updates the estimates after a poll, which took some time. woken reports whether a message caused the poll. If
+// such a poll is refused, several clients wait: from then on the line is also subscribed to permits that are taken.
 func (s *crowds) polled(c *crowd, woken, got bool, took time.Duration) {
 	s.mu.Lock()
-	c.lookTime = min(max(took, time.Millisecond), longestLookTime)
+	c.pollTime = min(max(took, time.Millisecond), longestPollTime)
 	switch {
 	case !woken:
 	case !got:
 		c.size = min(max(2*c.size, 2), mostCrowd)
-	case c.late:
+	case c.wasPostponed:
 		c.size /= 2
 	}
-	listens := woken && !got && c.end == nil
+	subscribe := woken && !got && c.end == nil
 	s.mu.Unlock()
-	if !listens {
+	if !subscribe {
 		return
 	}
-	end := c.proto.HearTaken(func(left int64) { s.taken(c, left) })
+	end := c.proto.SubscribeToTaken(func(left int64) { s.taken(c, left) })
 	s.mu.Lock()
 	closed := c.closed // the head of a new line may have polled while the subscription of the old one ended
 	if !closed {

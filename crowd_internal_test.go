@@ -14,12 +14,12 @@ type crowdProtocol struct {
 	taken int
 }
 
-func (p *crowdProtocol) Hear(_ func(), freed func(n int64)) (end func()) {
+func (p *crowdProtocol) SubscribeToFreed(_ func(), freed func(n int64)) (end func()) {
 	p.freed = freed
 	return func() {}
 }
 
-func (p *crowdProtocol) HearTaken(func(left int64)) (end func()) {
+func (p *crowdProtocol) SubscribeToTaken(func(left int64)) (end func()) {
 	p.taken++
 	return func() { p.taken-- }
 }
@@ -31,7 +31,7 @@ func TestPostponedPollIsDroppedOnlyIfNoPermitsAreLeft(t *testing.T) {
 	defer s.subscribe(key, p, func() {})()
 	s.poll(key)(false)
 	c := s.byLine[key]
-	for c.size, c.lookTime = mostCrowd, longestLookTime; c.due == nil; {
+	for c.size, c.pollTime = mostCrowd, longestPollTime; c.due == nil; {
 		p.freed(3)
 	}
 	if s.taken(c, 1); c.due == nil {

@@ -44,24 +44,24 @@ func (e *Election) Campaign(ctx context.Context, value string, opts ...AcquireOp
 	all = append(append(all, opts...), valueOption(value))
 	lease, err := lock(ctx, coreOf(e), true, all)
 	if err == nil {
-		e.tell(lease)
+		e.reportLeadership(lease)
 	}
 	return lease, err
 }
 
-// tell reports the beginning and the end of a leadership to the Observer.
-func (e *Election) tell(lease *Lease) {
+// reportLeadership reports the beginning and the end of a leadership to the Observer.
+func (e *Election) reportLeadership(lease *Lease) {
 	events := coreOf(e).c.events
 	if !observes[LeadershipObserver](events) {
 		return
 	}
 	h := lease.hold
 	ctx, event := h.observed.ctx, LeadershipEvent{Event: h.event(lease.entry), Leads: true}
-	events.Surely(func() { events.leadership(ctx, event) })
+	events.Always(func() { events.leadership(ctx, event) })
 	lease.onEnd(func(cause error) {
 		ends := event
 		ends.Leads, ends.Cause = false, cause
-		events.Surely(func() { events.leadership(ctx, ends) })
+		events.Always(func() { events.leadership(ctx, ends) })
 	})
 }
 
@@ -87,10 +87,10 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 	if h == nil || h.core.c != l.c || h.core.id() != l.id() {
 		return l.error(invalid("the lease is not of this election"))
 	}
-	if !l.c.begin() {
+	if !l.c.beginCall() {
 		return h.error(ErrClosed)
 	}
-	defer l.c.end()
+	defer l.c.endCall()
 	if err := lease.Err(); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 	}
 	// The hold belongs to this client, so Redis compares only numbers of this client.
 	number := l.c.lastHold.Add(1)
-	r := l.proto.(*protocol.Election).Proclaim(h.id(), value, number).Do(l.c.events.about(ctx, l), l.c.cfg.commandTimeout)
+	r := l.proto.(*protocol.Election).Proclaim(h.id(), value, number).Do(l.c.events.withSubject(ctx, l), l.c.cfg.commandTimeout)
 	switch {
 	case r.Err != nil:
 		return h.error(l.cutShort(ctx, r.Err, began))
@@ -142,10 +142,10 @@ func leaderOf(s *watchedState) Leader {
 // the client ends. The error matches ErrInvalidArgument or ErrClosed.
 func (e *Election) Observe(ctx context.Context) (<-chan Leader, error) {
 	l := coreOf(e)
-	if err := l.begin(ctx); err != nil {
+	if err := l.beginCall(ctx); err != nil {
 		return nil, err
 	}
-	defer l.c.end()
+	defer l.c.endCall()
 	leaders := make(watch.Latest[Leader], 1)
 	l.c.pollers.Show(ctx, l.watched(), &leadersTo{Latest: leaders})
 	return leaders, nil

@@ -24,7 +24,7 @@ var _ wire.Events = (*events)(nil)
 func newEvents(o Observer, logger *slog.Logger, underWay *wire.Tally) *events {
 	e := &events{observer: o}
 	e.Queue = notify.New(notify.Config{
-		Logger: logger, Listens: o != nil || logger.Handler() != slog.DiscardHandler,
+		Logger: logger, HasReceiver: o != nil || logger.Handler() != slog.DiscardHandler,
 		UnderWay: underWay, Dropped: e.droppedSome,
 	})
 	return e
@@ -41,8 +41,8 @@ func (e *events) Retried(ctx context.Context, request string, err error) {
 // client to publish.
 func (e *events) Unpublished(why error) {
 	e.muted.Do(func() {
-		e.Surely(func() {
-			tell(e, "Observer.Unpublished", func(o PublishObserver) { o.Unpublished(why) })
+		e.Always(func() {
+			callObserver(e, "Observer.Unpublished", func(o PublishObserver) { o.Unpublished(why) })
 			e.Logger.Warn("rlock: Redis does not permit to publish: locks are released, but waiters are not woken", "error", why)
 		})
 	})
@@ -66,9 +66,9 @@ func neverCalled(o Observer) (method string) {
 	return ""
 }
 
-// tell calls a method of the Observer, if it has that method, and catches a panic: the caller gets its lease even if
-// the Observer panics.
-func tell[O any](e *events, method string, call func(o O)) {
+// callObserver calls a method of the Observer, if it has that method. It catches a panic, so that the caller gets its
+// lease in any case.
+func callObserver[O any](e *events, method string, call func(o O)) {
 	if o, has := e.observer.(O); has {
 		defer e.Caught(method, nil)
 		call(o)
@@ -84,7 +84,7 @@ func observes[O any](e *events) bool {
 // acquireStart reports the start of an acquire, and returns the context that the Observer gives to it.
 func (e *events) acquireStart(ctx context.Context, ev StartEvent) context.Context {
 	var out context.Context
-	tell(e, "Observer.AcquireStart", func(o Observer) { out = o.AcquireStart(ctx, ev) })
+	callObserver(e, "Observer.AcquireStart", func(o Observer) { out = o.AcquireStart(ctx, ev) })
 	if out == nil { // it has panicked, or returned nothing
 		return ctx
 	}
@@ -92,43 +92,43 @@ func (e *events) acquireStart(ctx context.Context, ev StartEvent) context.Contex
 }
 
 func (e *events) acquireEnd(ctx context.Context, ev AcquireEvent) {
-	tell(e, "Observer.AcquireEnd", func(o Observer) { o.AcquireEnd(ctx, ev) })
+	callObserver(e, "Observer.AcquireEnd", func(o Observer) { o.AcquireEnd(ctx, ev) })
 }
 
 func (e *events) lost(ctx context.Context, ev LossEvent) {
-	tell(e, "Observer.Lost", func(o Observer) { o.Lost(ctx, ev) })
+	callObserver(e, "Observer.Lost", func(o Observer) { o.Lost(ctx, ev) })
 }
 
 func (e *events) unlocked(ctx context.Context, ev UnlockEvent) {
-	tell(e, "Observer.Unlocked", func(o Observer) { o.Unlocked(ctx, ev) })
+	callObserver(e, "Observer.Unlocked", func(o Observer) { o.Unlocked(ctx, ev) })
 }
 
 func (e *events) contended(ctx context.Context, ev ContentionEvent) {
-	tell(e, "Observer.Contended", func(o ContentionObserver) { o.Contended(ctx, ev) })
+	callObserver(e, "Observer.Contended", func(o ContentionObserver) { o.Contended(ctx, ev) })
 }
 
 func (e *events) renewed(ctx context.Context, ev RenewalEvent) {
-	tell(e, "Observer.Renewed", func(o RenewalObserver) { o.Renewed(ctx, ev) })
+	callObserver(e, "Observer.Renewed", func(o RenewalObserver) { o.Renewed(ctx, ev) })
 }
 
 func (e *events) leadership(ctx context.Context, ev LeadershipEvent) {
-	tell(e, "Observer.Leadership", func(o LeadershipObserver) { o.Leadership(ctx, ev) })
+	callObserver(e, "Observer.Leadership", func(o LeadershipObserver) { o.Leadership(ctx, ev) })
 }
 
 func (e *events) retry(ctx context.Context, ev RetryEvent) {
-	tell(e, "Observer.Retry", func(o RetryObserver) { o.Retry(ctx, ev) })
+	callObserver(e, "Observer.Retry", func(o RetryObserver) { o.Retry(ctx, ev) })
 }
 
 func (e *events) subscription(channel string, on bool) {
-	tell(e, "Observer.Subscription", func(o SubscriptionObserver) { o.Subscription(SubscriptionEvent{channel, on}) })
+	callObserver(e, "Observer.Subscription", func(o SubscriptionObserver) { o.Subscription(SubscriptionEvent{channel, on}) })
 }
 
 func (e *events) droppedSome(n int) {
-	tell(e, "Observer.Dropped", func(o DropObserver) { o.Dropped(n) })
+	callObserver(e, "Observer.Dropped", func(o DropObserver) { o.Dropped(n) })
 }
 
-// subjectKey is the key of the subject of a context's requests: a value with an Event, or a number of
-// locks. See events.about.
+// subjectKey is the key of the subject of a context's requests: a value with an Event, or a number of locks. See
+// events.withSubject.
 type subjectKey struct{}
 
 // retried returns the event for a retry of a request with a context.

@@ -20,8 +20,8 @@ const MostInRow = mostInRow
 func Listens(l *Lock) bool { return l.c.hub.Listening(l.names.Channel(), "") }
 
 // ListensForGrants reports whether the line of a lock is subscribed to grants, and that is confirmed.
-func ListensForGrants(l *Lock) bool {
-	return l.c.lines.ListensForGrants(l.line("")) && l.c.hub.Listening(l.names.Channel()+":", l.c.id)
+func SubscribedToGrants(l *Lock) bool {
+	return l.c.lines.SubscribedToGrants(l.line("")) && l.c.hub.Listening(l.names.Channel()+":", l.c.id)
 }
 
 // HeadSleeps reports whether the first waiter of a lock in its client has looked at the
@@ -53,7 +53,7 @@ func Renewing(c *Client, n int) (renew func() bool) {
 	var all []*hold
 	for i := range n {
 		h := &hold{core: c.NewLock("renewed:" + strconv.Itoa(i)).core, number: int64(i + 1)}
-		h.begin(c.now(), c.now(), acquireConfig{lease: c.cfg.watchdogLease})
+		h.start(c.now(), c.now(), acquireConfig{lease: c.cfg.watchdogLease})
 		all = append(all, h)
 	}
 	confirmed := func(h *hold, after clock.Instant) bool {

@@ -10,11 +10,9 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// A hand-over passes the lock from one owner to the next inside a client, without Redis:
-// lock cohorting (Dice, Marathe, Shavit 2012). What Redis shows is the client's time at the
-// lock, under one hold id. What changes hands is the right to it, and each owner gets a
-// hold of its own here, with a fencing token of its own. Only a Lock is handed over: where an
-// order among clients is promised, Redis says who comes next.
+// A hand-over passes the lock from one owner to the next inside a client, without Redis: lock cohorting (Dice, Marathe,
+// Shavit 2012). Redis shows one hold id for all these owners. In this process each owner gets a separate hold, with a
+// separate fencing token. Only a Lock is handed over: other types promise an order among clients, which Redis keeps.
 //
 // Why no two owners hold the lock:
 //   - The lease of the previous owner has ended when the next one is notified (see beginUnlock).
@@ -23,31 +21,30 @@ import (
 //     handed over: if the next owner died, others would wait for that long.
 //   - A hold is handed over only while no renewal of it is due or under way. So the old hold gets no answer
 //     that concerns the new one.
-//   - Late copies of earlier requests under the id do no harm: a renewal lengthens the lease, an acquire finds its
+//   - Late copies of earlier requests with the id do no harm: a renewal lengthens the lease, an acquire finds its
 //     hold, a release was never sent. The last release leaves a tombstone if a copy of the acquire may still arrive.
-//   - Its tokens were drawn by the script that began the batch, and each is used once.
+//   - The script that began the batch drew its tokens, and each is used once.
 //
-// A removal by force, or a loss of the server's data, is noticed by the next renewal or
-// release, as by any holder. Until then the client may hand the lock over, within the
-// bounds of the batch.
+// The next renewal or release detects a removal by force, or a loss of the server's data, as for any hold. Until then the
+// client may hand the lock over, within the bounds of the batch.
 
 // handOver is a hold on its way to its next owner.
 type handOver struct {
 	*batch
 	token      int64
-	number     int64 // of the id
-	lateCopies bool  // as those below: see hold and rare
+	number     int64 // number in the id
+	lateCopies bool  // this and the fields below are as in hold and rare
 
 	inRow int
 
 	deadline, expires, renewAt, requestedEnd clock.Instant
 }
 
-// handOver hands the hold over to the first waiter of the client, if there is one that sleeps, after its last lease has
-// ended. It reports whether it did; otherwise the hold has to be released.
+// handOver hands the hold over to the first waiter of the client if that waiter sleeps. The last lease of the hold has
+// ended. If handOver returns false, the hold has to be released.
 func (d *unlocking) handOver() bool {
 	h, c := d.h, d.h.core.c
-	if d.batch == nil || d.batch.tokens <= 0 || d.task == nil || d.rest > 0 || d.finishes || !d.alone || c.isClosing() {
+	if d.batch == nil || d.batch.tokens <= 0 || d.task == nil || d.rest > 0 || d.isFinish || !d.alone || c.isClosing() {
 		return false
 	}
 	h.lock()
@@ -56,8 +53,8 @@ func (d *unlocking) handOver() bool {
 		batch: d.batch, number: h.number, lateCopies: h.lateCopies,
 		deadline: h.deadline, expires: h.expires, renewAt: h.renewAt, requestedEnd: r.requestedEnd, inRow: r.inRow,
 	}
-	ready := h.attempts == 0 && !r.miscounted    // no renewal is under way, and the count in Redis is 1
-	ready = ready && !h.releaseRequestedLocked() // a client that asked for the lock comes first
+	ready := h.attempts == 0 && !r.mayBeMiscounted // no renewal is under way, and the count in Redis is 1
+	ready = ready && !h.releaseRequestedLocked()   // a client that asked for the lock comes first
 	h.unlock()
 	now := c.now()
 	own := now.Add(c.cfg.watchdogLease)
@@ -66,8 +63,8 @@ func (d *unlocking) handOver() bool {
 	if !ready || longer || !now.Before(p.renewAt) || !now.Before(p.until) || !now.Before(p.deadline) {
 		return false
 	}
-	p.token = p.next()
-	return c.lines.Give(h.core.line(""), p, seenOwn(d.id, c.timeline.Time(p.expires)))
+	p.token = p.nextToken()
+	return c.lines.Give(h.core.line(""), p, ownStatus(d.id, c.timeline.Time(p.expires)))
 }
 
 // hold makes the hold of the next owner.
@@ -82,9 +79,9 @@ func (p *handOver) hold(l *core, by *owned, o *observed) *hold {
 	}
 }
 
-// yieldToOthers makes this client let waiters of other clients go first, if some are subscribed: after a batch, or
-// after each release if all waiters look when its message comes (rush). They get time for a message and a request,
-// which take about as long as the release. listeners is how many connections have received the message.
+// yieldToOthers makes this client let waiters of other clients go first, if some are subscribed: after a batch, or after
+// each release if its message makes all waiters poll (rush). They get time for a message and a request, which take about
+// as long as the release. listeners is the number of connections that received the message.
 func (d *unlocking) yieldToOthers(listeners int, rush bool) {
 	h, c := d.h, d.h.core.c
 	key := h.core.line("")
@@ -93,7 +90,7 @@ func (d *unlocking) yieldToOthers(listeners int, rush bool) {
 	switch {
 	case others == 0 || d.batch == nil && !rush:
 		return
-	case d.grants && others == 1 && c.lines.Waiting(key) == 0:
+	case d.grantsNext && others == 1 && c.lines.Waiting(key) == 0:
 		return // the release has most likely granted the lock to the one other client
 	case d.batch != nil:
 		pause = min(pause+time.Millisecond, h.core.opts.handOverBounds().within)
@@ -103,10 +100,10 @@ func (d *unlocking) yieldToOthers(listeners int, rush bool) {
 	c.lines.Yield(key, c.now().Add(pause))
 }
 
-// besides is ctx for a request about a lock that more than n callers of this client wait for. These hand it on among
-// themselves most of the time, and a request that is sent while they do holds up fewer of them if a worker sends it: with
-// 8 callers in each of 4 processes there were a tenth fewer hand-overs otherwise.
-func (c *Client) besides(ctx context.Context, line wait.Key, n int) context.Context {
+// preferWorker returns ctx for a request about a lock. If more than n callers of this client wait for the lock, a worker
+// sends the request: most of the time these callers hand the lock over to each other, and the request then holds up fewer
+// of them. With 8 callers in each of 4 processes there were a tenth fewer hand-overs without the worker.
+func (c *Client) preferWorker(ctx context.Context, line wait.Key, n int) context.Context {
 	if c.lines.Waiting(line) > n {
 		return wire.ByWorker(ctx)
 	}
@@ -117,8 +114,8 @@ func (c *Client) besides(ctx context.Context, line wait.Key, n int) context.Cont
 // Any other release only wakes the waiters, or the first one if Redis keeps their order.
 func (d *unlocking) sendTo(ctx context.Context, limit time.Time) protocol.Result[protocol.Kept] {
 	task := d.task
-	if d.rest == 0 && !d.h.lateCopies && !d.finishes {
-		task = d.grantsNext()
+	if d.rest == 0 && !d.h.lateCopies && !d.isFinish {
+		task = d.releaseTask()
 	}
-	return task.Do(d.h.core.c.besides(ctx, d.h.core.line(""), 0), untilOrSoon(limit))
+	return task.Do(d.h.core.c.preferWorker(ctx, d.h.core.line(""), 0), untilOrSoon(limit))
 }

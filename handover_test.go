@@ -674,7 +674,7 @@ func TestHoldThatRanOutOnItsWayToAWaiterThatStandsBy(t *testing.T) {
 			return locktest.Waiters(t, l) == 1 && rlock.HeadSleeps(l) && sent.UnderWay.Load() == 0
 		})
 	}
-	for !rlock.ListensForGrants(l) {
+	for !rlock.SubscribedToGrants(l) {
 		rival := locktest.MustLock(t, theirs)
 		next := waits(1)
 		time.Sleep(10 * time.Millisecond) // it sleeps, most likely: then its client is subscribed to grants too

@@ -101,10 +101,10 @@ func (l Inspection) ForceUnlockIf(ctx context.Context, holdID string) (bool, err
 }
 
 func (l *core) force(ctx context.Context, holdID string) (bool, error) {
-	if err := l.begin(ctx); err != nil {
+	if err := l.beginCall(ctx); err != nil {
 		return false, err
 	}
-	defer l.c.end()
+	defer l.c.endCall()
 	if err := l.ready(ctx); err != nil {
 		return false, err
 	}
@@ -126,8 +126,8 @@ func (l *core) nameHolders(holders []Holder, within time.Duration) {
 		return
 	}
 	var servers []*wire.Deployment
-	if within > 0 && l.c.begin() { // Shutdown waits for the requests
-		defer l.c.end()
+	if within > 0 && l.c.beginCall() { // Shutdown waits for the requests
+		defer l.c.endCall()
 		servers = l.servers()
 	}
 	ids := make([]string, len(holders))

@@ -87,16 +87,16 @@ func TestEventsOutlastARudeObserver(t *testing.T) {
 	c := unserved(t, WithObserver(o), WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	e, ctx := c.events, t.Context()
 	for range 2 {
-		e.Surely(func() { e.lost(ctx, LossEvent{}) })
+		e.Always(func() { e.lost(ctx, LossEvent{}) })
 		e.Later(func() { e.renewed(ctx, RenewalEvent{}) })
-		e.Surely(func() { e.leadership(ctx, LeadershipEvent{}) })
+		e.Always(func() { e.leadership(ctx, LeadershipEvent{}) })
 		e.Later(func() { e.retry(ctx, RetryEvent{}) })
 		e.Later(func() { e.subscription("a", false) })
 	}
 	e.Unpublished(errors.New("not permitted"))
-	e.Surely(func() { e.droppedSome(3) })
+	e.Always(func() { e.droppedSome(3) })
 	last := make(chan struct{})
-	e.Surely(func() { close(last) })
+	e.Always(func() { close(last) })
 	<-last
 	if err := c.Close(); err != nil { // waits for the queue
 		t.Error(err)
@@ -131,7 +131,7 @@ func TestObserverNeedsNoOptionalMethod(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if none := unserved(t).events; observes[Observer](none) || none.Listens {
+	if none := unserved(t).events; observes[Observer](none) || none.HasReceiver {
 		t.Errorf("%+v", none.observer)
 	}
 	if _, err := New(nil, WithObserver(nil)); !errors.Is(err, ErrInvalidArgument) {
@@ -143,12 +143,12 @@ func TestObserverNeedsNoOptionalMethod(t *testing.T) {
 func TestUnansweredRequestKeepsThePreviousError(t *testing.T) {
 	sent := time.Now()
 	before := fmt.Errorf("%w; node 3: no answer", quorum.ErrNoQuorum)
-	s := snapshot{Seen: wait.Seen{Err: before, Pending: sent}}
+	s := snapshot{Status: wait.Status{Err: before, Pending: sent}}
 	s.settle(sent.Add(time.Minute), false, protocol.GiveUpGrace)
 	if s.Err != before {
 		t.Errorf("%v", s.Err)
 	}
-	s = snapshot{Seen: wait.Seen{Held: true, Pending: sent}}
+	s = snapshot{Status: wait.Status{Held: true, Pending: sent}}
 	s.settle(sent.Add(time.Minute), false, protocol.GiveUpGrace)
 	if !errors.Is(s.Err, ErrUnreachable) {
 		t.Errorf("%v", s.Err)
@@ -162,20 +162,20 @@ func TestSilenceThatSaysThatTheServerIsAway(t *testing.T) {
 	sent := time.Now()
 	for _, c := range []struct {
 		name   string
-		seen   wait.Seen
+		seen   wait.Status
 		silent time.Duration
 		away   bool
 		grace  time.Duration // if not protocol.GiveUpGrace
 	}{
-		{"nothing was seen, short", wait.Seen{}, 99 * time.Millisecond, false, 0},
-		{"nothing was seen, long", wait.Seen{}, 100 * time.Millisecond, true, 0},
-		{"seen just before, short", wait.Seen{Held: true, At: sent}, 999 * time.Millisecond, false, 0},
-		{"seen just before, long", wait.Seen{Held: true, At: sent}, time.Second, true, 0},
-		{"seen long ago", wait.Seen{Held: true, At: sent.Add(-time.Second), Until: sent.Add(time.Hour)}, 100 * time.Millisecond, true, 0},
-		{"nothing was seen, far away, short", wait.Seen{}, 319 * time.Millisecond, false, 320 * time.Millisecond},
-		{"nothing was seen, far away, long", wait.Seen{}, 320 * time.Millisecond, true, 320 * time.Millisecond},
+		{"nothing was seen, short", wait.Status{}, 99 * time.Millisecond, false, 0},
+		{"nothing was seen, long", wait.Status{}, 100 * time.Millisecond, true, 0},
+		{"seen just before, short", wait.Status{Held: true, At: sent}, 999 * time.Millisecond, false, 0},
+		{"seen just before, long", wait.Status{Held: true, At: sent}, time.Second, true, 0},
+		{"seen long ago", wait.Status{Held: true, At: sent.Add(-time.Second), Until: sent.Add(time.Hour)}, 100 * time.Millisecond, true, 0},
+		{"nothing was seen, far away, short", wait.Status{}, 319 * time.Millisecond, false, 320 * time.Millisecond},
+		{"nothing was seen, far away, long", wait.Status{}, 320 * time.Millisecond, true, 320 * time.Millisecond},
 	} {
-		last := snapshot{Seen: c.seen}
+		last := snapshot{Status: c.seen}
 		last.Pending = sent
 		last.settle(sent.Add(c.silent), false, cmp.Or(c.grace, protocol.GiveUpGrace))
 		if got := errors.Is(last.Err, ErrUnreachable); got != c.away {
@@ -303,7 +303,7 @@ func TestAllocationsOfAConfirmedRenewal(t *testing.T) {
 	c := unserved(t)
 	defer c.watchdog.Close()
 	h := &hold{core: grantingLock(c, "a"), number: 1, token: 1}
-	lease := h.begin(c.now(), c.now(), acquireConfig{lease: c.cfg.watchdogLease})
+	lease := h.start(c.now(), c.now(), acquireConfig{lease: c.cfg.watchdogLease})
 	kept := protocol.Result[protocol.Kept]{Outcome: protocol.Done}
 	n := testing.AllocsPerRun(1000, func() { h.Answered(timers.Do{}, c.now(), kept) })
 	if n > 0 {

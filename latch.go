@@ -38,7 +38,7 @@ func (l *CountDownLatch) CountDown(ctx context.Context) error {
 	if err := coreOf(l).check(ctx); err != nil {
 		return err
 	}
-	return surely(ctx, coreOf(l), l.proto.CountDown)
+	return changeUntilConfirmed(ctx, coreOf(l), l.proto.CountDown)
 }
 
 // Count returns the count; 0 if the latch is open.

@@ -19,9 +19,9 @@ type Lease struct {
 	multi *multiHold // nil for the lease of one lock, and for a zero Lease
 	since clock.Instant
 
-	// For an Observer. Only the first Unlock uses ends and handedOver.
-	entry      int32 // how many leases the hold had, including this one
-	ends       bool  // Unlock ends the hold
+	// For an Observer. Only the first Unlock uses endsHold and handedOver.
+	entry      int32 // number of leases that the hold has had, including this one
+	endsHold   bool  // Unlock ends the hold
 	handedOver bool  // Unlock hands the hold over
 
 	renewed bool // the watchdog renews the hold for this lease
@@ -30,7 +30,7 @@ type Lease struct {
 	unlocked  bool       // Unlock was called
 	err       error      // why the lease ended; nil while it lasts
 	listeners *listeners // nil before the first listener
-	next      *Lease     // next open lease of the hold
+	nextOpen  *Lease     // next open lease of the hold
 }
 
 // listeners has the channels and contexts that depend on a lease.
@@ -350,10 +350,10 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		return l.error(err)
 	}
 	c := l.client()
-	if !c.begin() {
+	if !c.beginCall() {
 		return l.error(ErrClosed)
 	}
-	defer c.end()
+	defer c.endCall()
 	if err := l.Err(); err != nil {
 		return err
 	}
@@ -450,12 +450,12 @@ func (l *Lease) claim() (called clock.Instant, first bool) {
 
 // endUnlock reports the result of an Unlock to the Observer, and returns it.
 func (l *Lease) endUnlock(err error) error {
-	defer l.client().end()
+	defer l.client().endCall()
 	if err != nil {
 		err = l.error(err)
 	}
 	if l.hold != nil { // otherwise the Observer gets the events of the members
-		l.hold.tellUnlocked(l, err)
+		l.hold.reportUnlocked(l, err)
 	}
 	return err
 }

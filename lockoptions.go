@@ -251,8 +251,8 @@ func (c *acquireConfig) limit() time.Duration {
 	return c.wait
 }
 
-// looksOnce reports whether the call must not wait.
-func (c *acquireConfig) looksOnce() bool { return c.hasWait && c.wait == 0 }
+// mustNotWait reports whether the call must not wait.
+func (c *acquireConfig) mustNotWait() bool { return c.hasWait && c.wait == 0 }
 
 // within returns ctx with the end of the wait as its deadline.
 func (c *acquireConfig) within(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -29,7 +29,7 @@ func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[FoundLock,
 			fail(err)
 			return
 		}
-		defer c.end()
+		defer c.endCall()
 		if pattern == "" {
 			pattern = "*"
 		}
@@ -63,9 +63,9 @@ func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[FoundLock,
 func (c *Client) yieldHeld(ctx context.Context, all []protocol.Found, yield func(FoundLock, error) bool) bool {
 	looks := make([]func() (State, error), 0, len(all))
 	for _, f := range all {
-		looks = append(looks, func() (State, error) { return c.lookAt(ctx, f) })
+		looks = append(looks, func() (State, error) { return c.inspectFound(ctx, f) })
 	}
-	for i, r := range wire.Together(c.wire, mostLooks, looks) {
+	for i, r := range wire.Together(c.wire, mostInspected, looks) {
 		f := FoundLock{Name: all[i].Name, Type: all[i].Kind.Type, State: r.Value}
 		switch {
 		case errors.Is(r.Err, ErrForeignKey), errors.Is(r.Err, ErrInvalidArgument):
@@ -82,11 +82,11 @@ func (c *Client) yieldHeld(ctx context.Context, all []protocol.Found, yield func
 	return true
 }
 
-// mostLooks is how many locks are inspected in parallel: enough for their requests to share pipelines.
-const mostLooks = 32
+// mostInspected is how many locks are inspected in parallel: enough for their requests to share pipelines.
+const mostInspected = 32
 
-// lookAt returns the State of a lock that was found.
-func (c *Client) lookAt(ctx context.Context, f protocol.Found) (State, error) {
+// inspectFound returns the State of a lock that was found.
+func (c *Client) inspectFound(ctx context.Context, f protocol.Found) (State, error) {
 	if f.Kind.Open == nil {
 		return c.voteFor(ctx, f.Name)
 	}

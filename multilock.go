@@ -365,7 +365,8 @@ func newMultiHold(name string, members []*Lease) *Lease {
 	return &g.lease
 }
 
-// token grows from hold to hold of the same members, because each member's token does.
+// token returns the highest token of the members. It grows from hold to hold of the same members, like each member's
+// token.
 func (g *multiHold) token() (token int64) {
 	for _, l := range g.members {
 		token = max(token, l.Token())
@@ -391,9 +392,8 @@ func (g *multiHold) checkLocked() {
 	}
 }
 
-// endLocked ends the lease because a member has ended. The other members protect nothing
-// any more, and are given back. But if the member has ended because its client shuts down, it is still
-// held, and so are all members until the holder unlocks.
+// endLocked ends the lease because a member has ended. The other members protect nothing any more, and are given back. But
+// if the client of the member shuts down, the member is still held, and all members are kept until the holder unlocks.
 func (g *multiHold) endLocked(cause error) {
 	if g.hasEnded.Load() {
 		return

@@ -132,8 +132,8 @@ func (r *memberRound) run(ctx context.Context, wait bool) (*Lease, error) {
 func (r *memberRound) take(ctx context.Context, wait bool) error {
 	if r.blocked < 0 {
 		done, err := r.together(ctx, wait)
-		open := ctx.Err() == nil && (r.deadline.IsZero() || time.Now().Before(r.deadline))
-		if wait && open && err != nil && worthRepeating(err) {
+		hasTime := ctx.Err() == nil && (r.deadline.IsZero() || time.Now().Before(r.deadline))
+		if wait && hasTime && err != nil && worthRepeating(err) {
 			r.undo(ctx)
 			err = nil // the members' Lock tolerates such an error for longer
 		}
@@ -356,7 +356,7 @@ func (r *memberRound) undo(ctx context.Context) {
 	}
 	done := giveBack(ctx, r.leases)
 	r.leases, r.chain = nil, r.outer
-	waitEnd := overSince(ctx, 0)
+	waitEnd := endedSince(ctx, 0)
 	if !r.deadline.IsZero() && r.deadline.Before(waitEnd) {
 		waitEnd = r.deadline
 	}

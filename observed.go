@@ -35,7 +35,7 @@ func (l *core) observe(ctx context.Context, permits int) (context.Context, *obse
 		return ctx, nil
 	}
 	o := &observed{core: l, began: l.c.now(), permits: permits}
-	o.ctx = events.about(events.acquireStart(ctx, StartEvent{o.event()}), l)
+	o.ctx = events.withSubject(events.acquireStart(ctx, StartEvent{o.event()}), l)
 	return o.ctx, o
 }
 
@@ -50,8 +50,8 @@ func (o *observed) event() Event {
 	return e
 }
 
-// contends reports to the Observer, once, that the acquire begins to wait.
-func (o *observed) contends() {
+// reportContention reports to the Observer, once, that the acquire begins to wait.
+func (o *observed) reportContention() {
 	if o != nil && !o.contended {
 		o.contended = true
 		o.core.c.events.contended(o.ctx, ContentionEvent{o.event()})
@@ -59,7 +59,7 @@ func (o *observed) contends() {
 }
 
 // noteHolder records who holds the lock.
-func (o *observed) noteHolder(s *wait.Seen) {
+func (o *observed) noteHolder(s *wait.Status) {
 	if o != nil && s.Holder != "" {
 		o.holder = s.Holder
 	}
@@ -93,7 +93,7 @@ func (o *observed) deliverEarly() {
 	defer o.mu.Unlock()
 	o.acquireEnded = true
 	for _, fn := range o.early {
-		o.core.c.events.Surely(fn)
+		o.core.c.events.Always(fn)
 	}
 	o.early = nil
 }
@@ -127,11 +127,11 @@ func (h *hold) enteredLocked(l *Lease) {
 	}
 }
 
-func (h *hold) tellLoss(now clock.Instant, cause error) {
+func (h *hold) reportLoss(now clock.Instant, cause error) {
 	h.core.c.totals.losses.Add(1)
 	events, o := h.core.c.events, h.observed
 	e := LossEvent{Event: h.event(0), Held: now.Sub(h.first.since), Cause: cause}
-	o.deliver(events.Surely, func() {
+	o.deliver(events.Always, func() {
 		if o != nil {
 			events.lost(o.ctx, e)
 		}
@@ -140,8 +140,8 @@ func (h *hold) tellLoss(now clock.Instant, cause error) {
 	})
 }
 
-// tellRenewalLocked reports the answer to a renewal to the Observer, before the answer has an effect.
-func (h *hold) tellRenewalLocked(sent, now clock.Instant, err error) {
+// reportRenewalLocked reports the answer to a renewal to the Observer, before the answer has an effect.
+func (h *hold) reportRenewalLocked(sent, now clock.Instant, err error) {
 	o, events := h.observed, h.core.c.events
 	if o == nil || !observes[RenewalObserver](events) { // very many holds are renewed
 		return
@@ -152,7 +152,7 @@ func (h *hold) tellRenewalLocked(sent, now clock.Instant, err error) {
 	})
 }
 
-func (h *hold) tellRetry(operation string, err error) {
+func (h *hold) reportRetry(operation string, err error) {
 	o, events := h.observed, h.core.c.events
 	if o == nil || !observes[RetryObserver](events) {
 		return
@@ -162,14 +162,14 @@ func (h *hold) tellRetry(operation string, err error) {
 	})
 }
 
-// tellUnlocked reports the result of an Unlock to the Observer.
-func (h *hold) tellUnlocked(l *Lease, err error) {
+// reportUnlocked reports the result of an Unlock to the Observer.
+func (h *hold) reportUnlocked(l *Lease, err error) {
 	o := h.observed
 	if o == nil {
 		return
 	}
 	since := l.since
-	ends := l.ends && !errors.Is(err, ErrLeaseLost) // otherwise the hold has ended by a loss
+	ends := l.endsHold && !errors.Is(err, ErrLeaseLost) // otherwise the hold has ended by a loss
 	if ends {
 		since = h.first.since
 	}
@@ -178,8 +178,8 @@ func (h *hold) tellUnlocked(l *Lease, err error) {
 	})
 }
 
-// about returns a context that has the subject of its requests, for the events of their retries.
-func (e *events) about(ctx context.Context, subject any) context.Context {
+// withSubject returns a context that has the subject of its requests, for the events of their retries.
+func (e *events) withSubject(ctx context.Context, subject any) context.Context {
 	if !observes[RetryObserver](e) {
 		return ctx
 	}

@@ -94,7 +94,7 @@ func (o *Once) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 func (o *Once) mayRun(ctx context.Context, lease *Lease, outcome beforeOption) error {
 	l := coreOf(o)
 	requestedAt := l.c.env.Clock.Now()
-	if err := outcome(l.c.events.about(ctx, l)); err != nil {
+	if err := outcome(l.c.events.withSubject(ctx, l)); err != nil {
 		return l.error(l.cutShort(ctx, err, requestedAt))
 	}
 	return lease.Err()

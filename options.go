@@ -96,7 +96,7 @@ type config struct {
 	longest        time.Duration // lease, if quarantined
 	pubsub         PubSubMode
 	observer       Observer // nil without an Observer
-	observed       bool     // it was given
+	hasObserver    bool     // it was given
 	logger         *slog.Logger
 	label          string
 	anonymous      bool
@@ -156,7 +156,7 @@ func (c *config) validate() error {
 	if strings.Contains(c.prefix, "{") && wire.Slot(c.prefix+"x") != wire.Slot(c.prefix+"y") {
 		return invalid("WithPrefix(%.100q): it has a brace but no hash tag such as {app}", c.prefix)
 	}
-	if c.observer == nil && c.observed {
+	if c.observer == nil && c.hasObserver {
 		return invalid("WithObserver(nil)")
 	}
 	if c.observer != nil {
@@ -270,7 +270,7 @@ func WithPubSub(mode PubSubMode) Option { return func(c *config) { c.pubsub = mo
 
 // WithObserver has o called for what the client does; by default nothing is called. It refuses nil, and an
 // o with a method that has only the name of one that an Observer may have.
-func WithObserver(o Observer) Option { return func(c *config) { c.observer, c.observed = o, true } }
+func WithObserver(o Observer) Option { return func(c *config) { c.observer, c.hasObserver = o, true } }
 
 // WithLogger logs losses, failing renewals and the like to l; by default nothing is logged. See
 // https://go-rlock.github.io/rlock/latest/observing/#logger

@@ -148,12 +148,12 @@ type ownedKey struct {
 // owned is the record of a lock that an owner holds, or is about to enter. Both sides of a read-write lock share
 // one record.
 type owned struct {
-	owner *owner
-	key   ownedKey
-	ops   oplock.Lock // taken by each operation of the owner at the lock, including the first entry
-	users int         // operations under way; guarded by owner.mu
-	holds [2]*hold    // holds by side; guarded by owner.mu, and changed only while ops is taken
-	seen  wait.Seen   // what the latest request found; guarded by owner.mu
+	owner  *owner
+	key    ownedKey
+	ops    oplock.Lock // taken by each operation of the owner at the lock, including the first entry
+	users  int         // operations under way; guarded by owner.mu
+	holds  [2]*hold    // holds by side; guarded by owner.mu, and changed only while ops is taken
+	status wait.Status // result of the latest request; guarded by owner.mu
 }
 
 // at returns the record of a lock, which it makes if necessary, and counts a user of it. The user must call doneUsing.
@@ -194,24 +194,24 @@ func (o *owned) held(side protocol.Side) *hold {
 	return o.holds[side]
 }
 
-// setSeen stores what a request found, for the other calls of the owner, which wait for the call of that request.
-func (o *owned) setSeen(s *wait.Seen) {
+// setStatus stores the result of a request, for other calls of the owner, which wait for this call.
+func (o *owned) setStatus(s *wait.Status) {
 	if o == nil {
 		return
 	}
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
-	o.seen = *s
+	o.status = *s
 }
 
-// lastSeen returns the result of setSeen to a call that has waited for another call of its owner without success.
-func (o *owned) lastSeen() wait.Seen {
+// lastStatus returns the stored status to a call that has waited for another call of its owner without success.
+func (o *owned) lastStatus() wait.Status {
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
-	if s := o.seen; s.Err != nil || explains(&s) || !s.Pending.IsZero() {
+	if s := o.status; s.Err != nil || explains(&s) || !s.Pending.IsZero() {
 		return s
 	}
-	return wait.Seen{Note: wait.Note{Text: oplock.ErrEntering.Error()}}
+	return wait.Status{Note: wait.Note{Text: oplock.ErrEntering.Error()}}
 }
 
 // set records a hold. A hold without an owner needs no record.

@@ -33,6 +33,6 @@ func newLines(c *Client) *wait.Lines {
 	return wait.New(wait.Config{
 		Env: &c.env, Timeline: &c.timeline, Wire: c.wire, Running: &c.running, Closing: c.closing, Closed: ErrClosed, Seed: c.seed,
 		LongestPoll: c.cfg.longestPoll, GlanceWithin: c.cfg.commandTimeout, LongestOutage: c.cfg.watchdogLease,
-		Keep: cmp.Or(c.env.Keep, keepListening), MostKept: mostKept, Seen: seenBusy, Transient: worthRepeating,
+		Keep: cmp.Or(c.env.Keep, keepListening), MostKept: mostKept, StatusOf: statusOf, Transient: worthRepeating,
 	})
 }

@@ -182,10 +182,10 @@ func (l *RedLock) BootstrapNodes(ctx context.Context) error {
 	if l == nil {
 		l = &RedLock{}
 	}
-	if err := l.begin(ctx); err != nil {
+	if err := l.beginCall(ctx); err != nil {
 		return err
 	}
-	defer l.c.end()
+	defer l.c.endCall()
 	if err := l.proto.(*quorum.Lock).Bootstrap(ctx); err != nil {
 		return l.error(err)
 	}

@@ -16,17 +16,18 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// snapshot is what an acquire has seen last, of its own or of the head of its line, and what its error needs besides.
+// snapshot is the latest status that an acquire has, from its own request or from the head of its line, and further data
+// for its error.
 type snapshot struct {
-	wait.Seen
-	wanted  int64         // how many permits the caller needs
-	process *Process      // the process of the holder; nil if not known
-	own     bool          // the holder is of the client that gets the error
-	advice  string        // for that client; see forCaller
-	grace   time.Duration // see core.grace
+	wait.Status
+	wanted      int64         // permits that the caller needs
+	process     *Process      // process of the holder; nil if not known
+	isOwnHolder bool          // the holder belongs to the client that gets the error
+	advice      string        // advice if isOwnHolder; see forCaller
+	grace       time.Duration // see core.grace
 }
 
-// permits says how many permits a semaphore had.
+// permits returns a text with the number of permits of a semaphore.
 func (s *snapshot) permits() string {
 	if !s.Counted {
 		return fmt.Sprintf("permits free: %d, wanted: %d", s.Free, s.wanted)
@@ -34,15 +35,15 @@ func (s *snapshot) permits() string {
 	return fmt.Sprintf("permits free: %d of %d, wanted: %d", s.Free, s.All, s.wanted)
 }
 
-// wants records how many permits the caller needs: the snapshot may be another waiter's.
+// wants records how many permits the caller needs: the snapshot may come from another waiter.
 func (s *snapshot) wants(permits int64) { s.wanted = permits }
 
-// forCaller completes the snapshot, which may be another waiter's, for the caller that gets the error. permits is
-// how many the caller wants. advice says what to do if a hold of its own client, maybe one of several, keeps it out.
+// forCaller completes the snapshot, which may come from another waiter, for the caller that gets the error. permits is the
+// number that the caller needs. advice returns a text for a caller whose own client has the hold, or one of several.
 func (s *snapshot) forCaller(client string, permits int64, advice func(several bool) string) {
 	s.wants(permits)
-	s.own, s.advice = strings.HasPrefix(s.Holder, client+":"), ""
-	if s.own {
+	s.isOwnHolder, s.advice = strings.HasPrefix(s.Holder, client+":"), ""
+	if s.isOwnHolder {
 		s.advice = advice(s.Others > 0)
 	}
 }
@@ -53,17 +54,17 @@ const membersInside = "members that are still in: #"
 // noteAnswer records the outcome of a request. within is the time that replicas had to confirm it.
 func (s *snapshot) noteAnswer(r *protocol.Result[protocol.Entered], ofQuorum bool, now time.Time, within time.Duration) {
 	if r.Err == nil && r.Outcome.Verdict == protocol.Busy {
-		*s = snapshot{Seen: seenBusy(&r.Outcome, now)}
+		*s = snapshot{Status: statusOf(&r.Outcome, now)}
 		return
 	}
 	if r.Err == nil && r.Outcome.Verdict == protocol.Quarantined {
-		*s = snapshot{Seen: wait.Seen{Note: wait.Note{Text: protocol.InQuarantine{Left: r.Outcome.Rest}.Error()}}}
+		*s = snapshot{Status: wait.Status{Note: wait.Note{Text: protocol.InQuarantine{Left: r.Outcome.Rest}.Error()}}}
 		return
 	}
 	s.noteFailure(r.Err, ofQuorum, within)
 }
 
-// noteFailure records a request that has no outcome, or one that no error has to explain.
+// noteFailure records the failure of a request. It clears the snapshot if err is nil, or explains itself.
 func (s *snapshot) noteFailure(err error, ofQuorum bool, within time.Duration) {
 	last := wire.LastFailure(err)
 	switch {
@@ -77,22 +78,22 @@ func (s *snapshot) noteFailure(err error, ofQuorum bool, within time.Duration) {
 		}
 		*s = failed(last)
 	case ofQuorum:
-		// Some of the servers may have answered, so it is not known that none can be reached.
+		// Some of the servers may have answered, so the quorum does not count as silent.
 		s.Pending = time.Time{}
 	default:
 		s.Pending = s.Pending.Add(within)
 	}
 }
 
-// failed returns the snapshot of a request that Redis, or a quorum, has not answered.
-func failed(err error) snapshot { return snapshot{Seen: wait.Seen{Err: err}} }
+// failed returns the snapshot of a request that has failed with err.
+func failed(err error) snapshot { return snapshot{Status: wait.Status{Err: err}} }
 
-// seenBusy returns what a reply says of a lock that another owner holds.
-func seenBusy(e *protocol.Entered, now time.Time) wait.Seen {
+// statusOf returns the status in a reply about a lock that another owner holds.
+func statusOf(e *protocol.Entered, now time.Time) wait.Status {
 	if e.Split {
-		return wait.Seen{Note: wait.Note{Text: "no holder was seen, but others try at the same time"}}
+		return wait.Status{Note: wait.Note{Text: "no holder was seen, but others try at the same time"}}
 	}
-	s := wait.Seen{Held: true, At: now, HolderKnown: e.Known, Holder: e.Holder, Others: e.Others}
+	s := wait.Status{Held: true, At: now, HolderKnown: e.Known, Holder: e.Holder, Others: e.Others}
 	switch {
 	case e.Votes != "":
 		s.Note.Text = e.Votes
@@ -110,18 +111,17 @@ func seenBusy(e *protocol.Entered, now time.Time) wait.Seen {
 	return s
 }
 
-// seenOwn returns what this client knows of a hold of its own.
-func seenOwn(id string, until time.Time) wait.Seen {
-	return wait.Seen{Held: true, HolderKnown: true, Holder: id, Until: until}
+// ownStatus returns the status of a lock that this client holds.
+func ownStatus(id string, until time.Time) wait.Status {
+	return wait.Status{Held: true, HolderKnown: true, Holder: id, Until: until}
 }
 
 // recent is how long after an answer a silent server does not count as unreachable: a busy machine is silent for part
 // of a second.
 const recent = time.Second
 
-// settle decides whether Redis counts as unreachable after an unanswered look: if it was silent for the grace, its last
-// answer is not recent, and it has not answered the request that gives the acquire up either. An error of an earlier
-// look says more, and stays.
+// settle marks Redis as unreachable if a request was unanswered for the grace, the last answer is not recent, and the
+// request that gives the acquire up was not answered either. The error of an earlier request is kept: it says more.
 func (s *snapshot) settle(now time.Time, answered bool, grace time.Duration) {
 	s.grace = grace
 	unknown := s.Err == nil || errors.Is(s.Err, ErrRefused)
@@ -132,7 +132,7 @@ func (s *snapshot) settle(now time.Time, answered bool, grace time.Duration) {
 	s.Pending = time.Time{}
 }
 
-// leaseLeft returns what is left of the holder's lease; 0 if that is not known.
+// leaseLeft returns the rest of the holder's lease; 0 if not known.
 func (s *snapshot) leaseLeft(now time.Time) time.Duration {
 	if s.Until.IsZero() {
 		return 0
@@ -140,7 +140,7 @@ func (s *snapshot) leaseLeft(now time.Time) time.Duration {
 	return max(s.Until.Sub(now), 0)
 }
 
-// text says why the lock could not be acquired.
+// text returns why the lock could not be acquired.
 func (s *snapshot) text(now time.Time) string {
 	switch {
 	case s.Note.Text != "":
@@ -148,16 +148,16 @@ func (s *snapshot) text(now time.Time) string {
 	case !s.Semaphore:
 		return s.holders(now)
 	case !s.Held || s.Holder == "" && s.Others == 0 && s.Free < s.wanted:
-		return s.permits() // nobody has the others, and nobody goes first
+		return s.permits() // the other permits are free, and no waiter goes first
 	}
 	return s.permits() + "; " + s.holders(now)
 }
 
-// holders says who held the lock.
+// holders returns a text that names who held the lock.
 func (s *snapshot) holders(now time.Time) string {
 	who, holder := "held by another", visible.Text(s.Holder)
 	switch {
-	case s.own:
+	case s.isOwnHolder:
 		holder = "this client (" + holder + ")"
 		if s.process != nil {
 			holder += ", " + s.process.String()
@@ -166,7 +166,7 @@ func (s *snapshot) holders(now time.Time) string {
 		holder = s.process.String()
 	}
 	switch {
-	case holder != "" && s.Semaphore && s.Others > 0: // which are permits, perhaps of the same holder
+	case holder != "" && s.Semaphore && s.Others > 0: // the others are permits, perhaps of the same holder
 		who = "the one that expires first is held by " + holder
 	case holder != "" && s.Others > 0:
 		who = fmt.Sprintf("held by %s and %d more", holder, s.Others)
@@ -177,28 +177,28 @@ func (s *snapshot) holders(now time.Time) string {
 	case s.HolderKnown:
 		who = "reserved for a waiter"
 	}
-	of := ""
+	ofLease := ""
 	if holder != "" && s.Others == 0 {
-		of = " of its lease"
+		ofLease = " of its lease"
 	}
 	if left := s.leaseLeft(now); left > 10*time.Second {
-		who = fmt.Sprintf("%s, %v%s left", who, left.Round(time.Second), of)
+		who = fmt.Sprintf("%s, %v%s left", who, left.Round(time.Second), ofLease)
 	} else if left > 0 {
-		who = fmt.Sprintf("%s, %v%s left", who, left.Round(time.Millisecond), of)
+		who = fmt.Sprintf("%s, %v%s left", who, left.Round(time.Millisecond), ofLease)
 	}
 	return who + s.advice
 }
 
 // explains reports whether the snapshot says why the lock could not be acquired: who holds it, or goes first.
-func (s *snapshot) explains() bool { return explains(&s.Seen) }
+func (s *snapshot) explains() bool { return explains(&s.Status) }
 
-func explains(s *wait.Seen) bool { return s.Held || s.Note.Text != "" || s.Semaphore }
+func explains(s *wait.Status) bool { return s.Held || s.Note.Text != "" || s.Semaphore }
 
-// why is the error of an acquire that ended with what, and the explanation of the snapshot. sentinel is an error that
-// it matches too if the snapshot explains it; nil: none.
+// why returns the error of an acquire that ended with what, and the explanation of the snapshot. If the snapshot explains
+// the end, the error also matches sentinel, unless nil.
 func (s *snapshot) why(what, sentinel error, now time.Time) error {
 	switch {
-	case s.Err != nil && !errors.Is(what, ErrLeaseLost): // else that is why it ended
+	case s.Err != nil && !errors.Is(what, ErrLeaseLost): // a lost lease is the reason, not s.Err
 		return fmt.Errorf("%w; %w", what, s.Err)
 	case s.explains() && sentinel != nil:
 		return fmt.Errorf("%w: %w; %s", sentinel, what, s.text(now))
@@ -208,7 +208,7 @@ func (s *snapshot) why(what, sentinel error, now time.Time) error {
 	return what
 }
 
-// endOf is why a context has ended, with the cause if it has one of its own.
+// endOf returns why a context has ended, with its cause if that differs.
 func endOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -217,18 +217,18 @@ func endOf(ctx context.Context) error {
 	return because(err, cause)
 }
 
-// overSince is when a context has ended, as far as it says so; otherwise before now by as long as its end may not have been
-// seen.
-func overSince(ctx context.Context, unseen time.Duration) time.Time {
+// endedSince returns when a context has ended: its deadline, or otherwise now less the delay with which a call may return
+// after that.
+func endedSince(ctx context.Context, delay time.Duration) time.Time {
 	now := time.Now()
 	if at, has := ctx.Deadline(); has && at.Before(now) {
 		return at
 	}
-	return now.Add(-unseen)
+	return now.Add(-delay)
 }
 
-// worthRepeating reports whether Lock continues after err: Redis may come back, as after
-// a failover, and so may the nodes of a quorum, whatever single ones say. Lock continues for as long as a watchdog lease.
+// worthRepeating reports whether Lock continues after err, for a watchdog lease at most: Redis may come back, as after a
+// failover, and so may the nodes of a quorum, even if some of them refuse for good.
 func worthRepeating(err error) bool {
 	if errors.Is(err, ErrNoQuorum) {
 		return errors.Is(err, ErrUnreachable)
@@ -241,10 +241,10 @@ func noAnswer(err error) bool { return errors.Is(err, ErrUnreachable) || errors.
 
 var errShortLease = fmt.Errorf("%w in time: the lease was over before it came", ErrUnreachable)
 
-// interrupted makes the error of a call from err, which stopped it: the end of the caller's context, the end of a wait of
-// at most limit, or a single request that was refused. The error contains the text of the last snapshot. waited is how long
-// the call itself has waited: the last member of a MultiLock may have had little of the limit. sentinel is an error
-// that the end of the caller's context matches too if the snapshot explains it; nil: none.
+// interrupted makes the error of a call from err, which stopped the call: the end of the caller's context, the end of a
+// wait of at most limit, or the refusal of a single request. The error contains the text of the last snapshot. waited is
+// how long the call itself has waited: the last member of a MultiLock may have had little of the limit. If the snapshot
+// explains the end of the caller's context, the error also matches sentinel, unless nil.
 func interrupted(caller context.Context, err, sentinel error, limit, waited time.Duration, last *snapshot, now time.Time) error {
 	stopped := wire.Ended(err)
 	switch {
@@ -264,7 +264,7 @@ func interrupted(caller context.Context, err, sentinel error, limit, waited time
 	return err
 }
 
-// timedOut is the error of a wait of at most limit in which Redis did not answer. Redis counts as unreachable only if
+// timedOut returns the error of a wait of at most limit in which Redis did not answer. Redis counts as unreachable only if
 // the call has waited for the grace, as in settle.
 func timedOut(limit, waited, grace time.Duration) error {
 	limit = wire.Rounded(limit)
@@ -283,9 +283,9 @@ func unanswered(err error) error {
 	return wire.Failure(err)
 }
 
-// untilOrSoon is the time until limit, but at least a moment: a release is sent even if waiting for other operations
+// untilOrSoon returns the time until limit, but at least a moment: a release is sent even if the wait for other operations
 // has used up its timeout.
 func untilOrSoon(limit time.Time) time.Duration { return max(time.Until(limit), time.Millisecond) }
 
-// errGone is why a release is not confirmed that may have ended its hold: nothing is left of it.
+// errGone is the cause of an unconfirmed release that may have ended the hold: a later copy found no hold.
 var errGone = errors.New("a reply was lost, and the release that was sent again found the hold gone")

@@ -16,15 +16,15 @@ var _ timers.Task = (*hold)(nil)
 
 // The kinds of requests that a hold sends, in timers.Do.
 const (
-	renews   uint8 = iota // renew the lease of the hold
-	restores              // restore the leases of other holds of the lock: see guarded
-	isAsked               // poll for a request to release: see revocation.go
+	renews       uint8 = iota // renew the lease of the hold
+	restores                  // restore the leases of other holds of the lock: see guarded
+	pollsRequest              // poll for a request to release: see revocation.go
 )
 
 // nextLocked returns when the watchdog must call the hold again.
 func (h *hold) nextLocked() clock.Instant {
 	next := h.deadline
-	if h.renewed > 0 {
+	if h.renewedCount > 0 {
 		if h.renewAt.Before(next) {
 			next = h.renewAt
 		}
@@ -60,7 +60,7 @@ func (h *hold) Due(now clock.Instant, slack time.Duration) (do timers.Do, next c
 	}
 	r, soon := h.rareState(), now.Add(slack)
 	switch {
-	case h.renewed > 0 && !h.renewAt.After(soon):
+	case h.renewedCount > 0 && !h.renewAt.After(soon):
 		do = timers.Do{Task: h.core.proto.Renew(h.id(), h.core.c.cfg.watchdogLease), Kind: renews}
 		if h.attempts > 0 {
 			// The last renewal has no answer yet, and may hang for as long as
@@ -72,7 +72,7 @@ func (h *hold) Due(now clock.Instant, slack time.Duration) (do timers.Do, next c
 	case r.guarded != nil && isDue(r.guarded.nextLocked(), soon):
 		do = timers.Do{Task: r.guarded.dueLocked(now), Kind: restores}
 	case r.revocation != nil && isDue(r.revocation.nextLocked(), soon):
-		do = timers.Do{Task: r.revocation.dueLocked(now), Kind: isAsked}
+		do = timers.Do{Task: r.revocation.dueLocked(now), Kind: pollsRequest}
 	}
 	return do, h.nextLocked()
 }
@@ -96,7 +96,7 @@ func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[pro
 	case restores:
 		h.rare.guarded.answeredLocked(now, r)
 		return h.nextLocked()
-	case isAsked:
+	case pollsRequest:
 		h.rare.revocation.answeredLocked(now, r)
 		return h.nextLocked()
 	}
@@ -106,7 +106,7 @@ func (h *hold) Answered(did timers.Do, sent clock.Instant, r protocol.Result[pro
 	}
 	if err != nil || r.Outcome == protocol.Done {
 		h.core.c.totals.renewed(err)
-		h.tellRenewalLocked(sent, now, cmp.Or(err, r.Doubt))
+		h.reportRenewalLocked(sent, now, cmp.Or(err, r.Doubt))
 	}
 	switch {
 	case err != nil:
@@ -144,7 +144,7 @@ func (h *hold) guardLocked(lease time.Duration) {
 
 // nextLocked returns when the next request is due; zero for never.
 func (g *guarded) nextLocked() clock.Instant {
-	if g.h.renewed > 0 || !g.restoreAt.Add(g.h.core.c.cfg.watchdogLease).Before(g.h.expires) {
+	if g.h.renewedCount > 0 || !g.restoreAt.Add(g.h.core.c.cfg.watchdogLease).Before(g.h.expires) {
 		return 0
 	}
 	return g.restoreAt
@@ -166,10 +166,10 @@ func (g *guarded) answeredLocked(now clock.Instant, r protocol.Result[protocol.K
 
 // doubtLocked logs, once, that a hold continues although it may have been lost meanwhile.
 func (h *hold) doubtLocked(doubt error) {
-	if h.rareState().doubted == (doubt != nil) {
+	if h.rareState().mayBeLost == (doubt != nil) {
 		return
 	}
-	h.rareLocked().doubted = doubt != nil
+	h.rareLocked().mayBeLost = doubt != nil
 	if doubt != nil {
 		c := h.core.c
 		c.events.Later(func() {
@@ -208,8 +208,8 @@ func (h *hold) renewNow() {
 func (h *hold) Drain() {
 	h.lock()
 	defer h.unlock()
-	h.closing = true
-	for l := h.leases; l != nil; l = l.next {
+	h.isClosing = true
+	for l := h.leases; l != nil; l = l.nextOpen {
 		l.endLocked(ErrClosed)
 	}
 }
@@ -236,7 +236,7 @@ func (h *hold) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	}
 	c := h.core.c
 	began, sent := c.env.Clock.Now(), h.noteRequest(d)
-	r := h.core.proto.Renew(h.id(), d).Do(c.events.about(ctx, h.core), c.cfg.commandTimeout)
+	r := h.core.proto.Renew(h.id(), d).Do(c.events.withSubject(ctx, h.core), c.cfg.commandTimeout)
 	err := confirmed(&r, ErrUnreachable)
 	if err != nil { // checked before the guard is locked, because the Err of a context may lock it too
 		err = h.core.cutShort(ctx, err, began)

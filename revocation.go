@@ -95,7 +95,7 @@ func (h *hold) listen(l *Lease) {
 	h.lock()
 	h.checkLocked(c.now())
 	switch {
-	case requests == nil || h.state != held || h.closing:
+	case requests == nil || h.state != held || h.isClosing:
 		h.unlock()
 		return
 	case h.rareState().revocation != nil:
@@ -184,11 +184,11 @@ func (e *revocationListener) answeredLocked(now clock.Instant, r protocol.Result
 	case !e.isActiveLocked():
 	case r.Err != nil:
 		e.pollAt = min(e.pollAt, now.Add(h.core.retryAfter()))
-		h.tellRetry("asked", r.Err)
+		h.reportRetry("asked", r.Err)
 	case r.Outcome == protocol.Done:
 		e.endLocked()
 		e.received = true
-		for l := h.leases; l != nil; l = l.next {
+		for l := h.leases; l != nil; l = l.nextOpen {
 			l.notifyRequestLocked()
 		}
 	}
@@ -206,10 +206,10 @@ func (l Inspection) RequestRelease(ctx context.Context) (asked bool, err error) 
 	if requests == nil {
 		return false, l.error(invalid("its holders cannot be asked to release it"))
 	}
-	if err := l.begin(ctx); err != nil {
+	if err := l.beginCall(ctx); err != nil {
 		return false, err
 	}
-	defer l.c.end()
+	defer l.c.endCall()
 	began := l.c.env.Clock.Now()
 	if err := requests.Ready(ctx); err != nil {
 		return false, l.error(l.cutShort(ctx, err, began))

@@ -73,7 +73,7 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 	if err := coreOf(s).check(ctx, checkCount("Release", n)); err != nil {
 		return err
 	}
-	err := surely(ctx, coreOf(s), func(op protocol.Op) protocol.Task { return s.proto.Release(op, int64(n)) })
+	err := changeUntilConfirmed(ctx, coreOf(s), func(op protocol.Op) protocol.Task { return s.proto.Release(op, int64(n)) })
 	if events := coreOf(s).c.events; events.observer != nil {
 		e := coreOf(s).event()
 		e.Permits = n
@@ -136,14 +136,14 @@ func (s *Semaphore) acquire(caller context.Context, method string, n int, wait b
 // arrive. When the operation is given up, the next request, if there is one, begins another.
 type taking struct {
 	inquiry
-	s          *Semaphore
-	page       *protocol.Page
-	op         protocol.Op
-	lateCopies bool // a copy of a request may still arrive
-	took       bool // a request may have taken the permits
+	s            *Semaphore
+	page         *protocol.Page
+	op           protocol.Op
+	lateCopies   bool // a copy of a request may still arrive
+	mayHaveTaken bool // a request may have taken the permits
 }
 
-func (a *taking) look(ctx context.Context) found {
+func (a *taking) poll(ctx context.Context) found {
 	c := a.c
 	if err := c.wire.Ready(ctx); err != nil {
 		return found{err: err}
@@ -155,24 +155,24 @@ func (a *taking) look(ctx context.Context) found {
 	r := a.s.proto.Acquire(a.op, a.Need, a.publishesLeft).Do(ctx, c.onceTimeout())
 	a.lateCopies = a.lateCopies || r.Unsure
 	if r.Err != nil {
-		a.took = a.took || wire.MayHaveRun(r.Err)
+		a.mayHaveTaken = a.mayHaveTaken || wire.MayHaveRun(r.Err)
 		return found{err: r.Err}
 	}
 	switch r.Outcome.Verdict {
 	case protocol.Granted:
-		a.took = true
+		a.mayHaveTaken = true
 		c.env.StopOf("granted", a.Who)
 		if c.isClosing() {
 			return found{err: ErrClosed}
 		}
 		c.pages.Give(a.page)
-		return found{done: true, left: r.Outcome.Free}
+		return found{done: true, remaining: r.Outcome.Free}
 	case protocol.Busy:
 		if a.lateCopies {
 			a.giveUp() // a late copy would take permits, and its reply would be lost
 		}
 		t := r.Outcome.Supply
-		return found{rest: -1, seen: wait.Seen{Semaphore: true, Supply: t}, oversized: t.Counted && a.Need > t.All}
+		return found{rest: -1, status: wait.Status{Semaphore: true, Supply: t}, oversized: t.Counted && a.Need > t.All}
 	case protocol.NotSet:
 		return found{err: ErrNotSet}
 	}
@@ -183,9 +183,9 @@ func (a *taking) giveUp() (answered bool) {
 	if a.page == nil {
 		return false
 	}
-	p, op, effect := a.page, a.op, a.lateCopies || a.took
-	a.page, a.lateCopies, a.took = nil, false, false // the next request is a new operation
-	return a.c.forget(a.of, p, effect, func() protocol.Task { return a.s.undo(op) })
+	p, op, effect := a.page, a.op, a.lateCopies || a.mayHaveTaken
+	a.page, a.lateCopies, a.mayHaveTaken = nil, false, false // the next request is a new operation
+	return a.c.forget(a.lock, p, effect, func() protocol.Task { return a.s.undo(op) })
 }
 
 func (a *taking) listen(func()) (end func()) { return nil } // see inquiry.crowded

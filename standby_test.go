@@ -85,13 +85,13 @@ func (r *rivals) wait(t *testing.T) *locktest.Attempt {
 // warm has them wait for each other until a waiter stands by at its first look.
 func (r *rivals) warm(t *testing.T) {
 	t.Helper()
-	for n := 0; n < 2 || n < 20 && !rlock.ListensForGrants(r.theirs); n++ { // more if theirs has a Keep of its own
+	for n := 0; n < 2 || n < 20 && !rlock.SubscribedToGrants(r.theirs); n++ { // more if theirs has a Keep of its own
 		lease := locktest.MustLock(t, r.mine)
 		next := r.wait(t)
 		locktest.MustUnlock(t, lease)
 		locktest.MustUnlock(t, next.Held())
 	}
-	if !rlock.ListensForGrants(r.theirs) {
+	if !rlock.SubscribedToGrants(r.theirs) {
 		t.Fatal("their client does not listen for turns")
 	}
 }

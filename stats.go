@@ -16,7 +16,7 @@ import (
 type Stats struct {
 	Holds    int // holds of locks, also of members; several leases of one owner are one
 	Waiters  int // acquires and other waits in line, without calls that send their first request
-	CleanUps int // ends of holds that Redis has not confirmed, and that are repeated
+	CleanUps int // ends of holds that are repeated, because Redis has not confirmed them
 
 	Renewals       int64 // that Redis has confirmed
 	FailedRenewals int64 // each try
@@ -62,7 +62,7 @@ func (h *hold) openTo(all []*Lease) []*Lease {
 	if h.checkLocked(h.core.c.now()); h.state != held {
 		return all
 	}
-	for l := h.leases; l != nil; l = l.next {
+	for l := h.leases; l != nil; l = l.nextOpen {
 		if !l.unlocked {
 			all = append(all, l)
 		}
@@ -78,7 +78,7 @@ func (c *Client) lateRenewals() (late int, first time.Duration, why error) {
 		h.lock()
 		now := c.now()
 		h.checkLocked(now)
-		if left := h.deadline.Sub(now); h.state == held && h.renewed > 0 && left < c.cfg.watchdogLease/3 {
+		if left := h.deadline.Sub(now); h.state == held && h.renewedCount > 0 && left < c.cfg.watchdogLease/3 {
 			if late++; late == 1 || left < first {
 				first, why = left, h.rareState().failure
 			}
@@ -95,7 +95,7 @@ func (c *Client) Ping(ctx context.Context) error {
 	if err := c.enter(ctx); err != nil {
 		return &Error{Err: err}
 	}
-	defer c.end()
+	defer c.endCall()
 	_, failed, err := c.pingMasters(ctx, true)
 	if err != nil {
 		return &Error{Err: err}

@@ -18,10 +18,9 @@ import (
 // runs no other command meanwhile.
 const mostTogether = 100
 
-// together takes all members by one script, if they are plain locks of one client and
-// server or slot, the caller holds none of them, and nobody waits in line for one. It reports
-// whether it has taken them; if not, and without an error, nothing is held and the members
-// have to be taken one by one.
+// together takes all members by one script, if they are plain locks of one client and server or slot, the caller holds
+// none of them, and no waiter is in line for one. It reports whether it has taken them. If not, and without an error,
+// nothing is held, and the members have to be taken one by one.
 func (r *memberRound) together(ctx context.Context, wait bool) (done bool, err error) {
 	var cores []*core
 	var proto []*protocol.Lock
@@ -33,10 +32,10 @@ func (r *memberRound) together(ctx context.Context, wait bool) (done bool, err e
 		cores, proto = append(cores, l.core), append(proto, l.proto.(*protocol.Lock))
 	}
 	c := cores[0].c
-	if len(cores) == 1 || len(cores) > mostTogether || !oneSlot(proto) || !c.begin() {
+	if len(cores) == 1 || len(cores) > mostTogether || !oneSlot(proto) || !c.beginCall() {
 		return false, nil
 	}
-	defer c.end()
+	defer c.endCall()
 	var opts acquireConfig
 	if err := options(cores[0], &opts, r.opts); err != nil { // they are of one type and Client
 		return false, err
@@ -44,7 +43,7 @@ func (r *memberRound) together(ctx context.Context, wait bool) (done bool, err e
 	attempts, id := []*attempt(nil), c.newID()
 	for _, l := range cores {
 		a := &attempt{core: l, waiting: waiting{c: c}, opts: opts, Acquire: protocol.Acquire{HoldID: id, Lease: opts.lease, Tries: 1}}
-		a.Seen = &a.snapshot.Seen
+		a.Status = &a.snapshot.Status
 		if own := r.outer.own(); own != nil {
 			a.owned = own.at(l)
 			defer a.owned.doneUsing()
@@ -61,8 +60,8 @@ func (r *memberRound) together(ctx context.Context, wait bool) (done bool, err e
 	for _, a := range attempts {
 		ctx, a.observed = a.core.observe(ctx, 0)
 	}
-	defer r.tell(attempts)
-	ctx = c.events.about(ctx, len(cores))
+	defer r.report(attempts)
+	ctx = c.events.withSubject(ctx, len(cores))
 	done, err = r.all(ctx, attempts, proto, wait)
 	r.reported = err
 	if errors.Is(err, errSlots) {
@@ -89,9 +88,9 @@ func oneSlot(locks []*protocol.Lock) bool {
 // errSlots is the error if the server has replied that one script may not use the keys of all locks.
 var errSlots = errors.New("the locks are in several slots of a cluster")
 
-// tell reports the ends of the attempts to the Observer: granted attempts have a lease, even if all are given
+// report reports the ends of the attempts to the Observer: granted attempts have a lease, even if all are given
 // back.
-func (r *memberRound) tell(attempts []*attempt) {
+func (r *memberRound) report(attempts []*attempt) {
 	for i, a := range attempts {
 		if i < len(r.leases) {
 			r.leases[i].granted(a.observed, AcquireEvent{Attempts: 1})
@@ -104,12 +103,12 @@ func (r *memberRound) tell(attempts []*attempt) {
 // all sends the one request of together, and handles the answer.
 func (r *memberRound) all(ctx context.Context, attempts []*attempt, locks []*protocol.Lock, wait bool) (done bool, err error) {
 	first := attempts[0]
-	first.Asks = first
-	first.came = first.core.c.env.Clock.Now()
+	first.Poller = first
+	first.calledAt = first.core.c.env.Clock.Now()
 	c := first.core.c
 	bounded, cancel := r.bound(ctx)
 	defer cancel()
-	first.noteLook()
+	first.noteRequest()
 	if err := first.core.proto.Ready(bounded); err != nil {
 		first.noteAnswer(&protocol.Result[protocol.Entered]{Err: err}, false)
 		first.core.settle(&first.snapshot, false)
@@ -173,9 +172,9 @@ func giveBack(ctx context.Context, leases []*Lease) (done chan struct{}) {
 	return done
 }
 
-// unlockAll unlocks leases side by side: by one script those that end holds of Locks of one Client and server or slot, if
-// no other operation is under way at the hold. A lease that its owner, who has it from Members, unlocked before counts
-// as unlocked.
+// unlockAll unlocks leases in parallel. One script unlocks all leases that end holds of Locks of one Client and server or
+// slot, if no other operation is under way at the hold. A lease that the owner unlocked before, by Members, counts as
+// unlocked.
 func unlockAll(ctx context.Context, leases []*Lease) error {
 	errs := make([]error, len(leases))
 	all := make([]unlocking, len(leases))
@@ -236,7 +235,7 @@ func releaseAll(ctx context.Context, all []unlocking, some []int, errs []error) 
 		d := &all[i]
 		holds = append(holds, protocol.Leaving{Lock: d.h.core.proto.(*protocol.Lock), ID: d.id, Late: d.h.lateCopies})
 	}
-	r := protocol.ReleaseAll(holds).Do(c.events.about(ctx, len(some)), untilOrSoon(limit))
+	r := protocol.ReleaseAll(holds).Do(c.events.withSubject(ctx, len(some)), untilOrSoon(limit))
 	end := func(i int, r protocol.Result[protocol.Kept]) {
 		d := &all[i]
 		err := d.released(&r)
@@ -253,8 +252,8 @@ func releaseAll(ctx context.Context, all []unlocking, some []int, errs []error) 
 		}
 		return
 	}
-	// One of the locks has changed, or moved away from the others, or the server refuses it now: each is released by
-	// itself, which tolerates more. The script may have ended its hold before.
+	// One of the locks has other data or has moved away from the others, or the server refuses the script now. Release each
+	// hold separately, which is tried for longer. The script may have ended the holds before.
 	mayHaveRun := r.Unsure || !wire.NotExecuted(r.Err) && !wire.NeverRan(r.Err)
 	var wg sync.WaitGroup
 	for _, i := range some {

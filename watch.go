@@ -13,10 +13,10 @@ import (
 // that closes the channel. The channel has only the latest state, and no new one while Redis cannot be
 // reached, so it does not prove that a lock is free or held. The error matches ErrInvalidArgument or ErrClosed.
 func (l Inspection) Watch(ctx context.Context) (<-chan State, error) {
-	if err := l.begin(ctx); err != nil {
+	if err := l.beginCall(ctx); err != nil {
 		return nil, err
 	}
-	defer l.c.end()
+	defer l.c.endCall()
 	states := make(watch.Latest[State], 1)
 	l.c.pollers.Show(ctx, l.watched(), statesTo{states})
 	return states, nil
@@ -79,8 +79,8 @@ func changed(last, s *watchedState) bool {
 		return true
 	}
 	if s.Token == 0 && s.held(protocol.Exclusive) && last.held(protocol.Exclusive) && s.Holders[0].HoldID == last.Holders[0].HoldID {
-		// If Redis has no room for the token, it is known only while this client holds
-		// the lock, which ends a moment before Redis shows it.
+		// If Redis has no room for the token, only the holding client has it. The hold ends there a moment before Redis shows
+		// the end.
 		s.Token = last.Token
 	}
 	return s.Mode != last.Mode || s.Token != last.Token || s.value != last.value || !slices.Equal(s.Holders, last.Holders)

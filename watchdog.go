@@ -237,7 +237,7 @@ func (s *losses) log(attrs []any, cause error) {
 	}
 }
 
-// together logs how many more holds were lost.
+// together logs the number of further lost holds.
 func (s *losses) together(holds int, cause error) {
 	if holds > 0 {
 		s.watchdog.events.Logger.Warn("rlock: more leases lost", "holds", holds, "cause", cause)
@@ -247,7 +247,7 @@ func (s *losses) together(holds int, cause error) {
 // flush queues the shared line of the second. It goes through the queue because queued losses are counted before it. After
 // a call with closed, each loss gets a line, because no second ends any more.
 func (s *losses) flush(closed bool) {
-	s.watchdog.events.Surely(func() {
+	s.watchdog.events.Always(func() {
 		s.mu.Lock()
 		more, cause := s.more, s.cause
 		s.more, s.isClosed = 0, s.isClosed || closed
@@ -270,7 +270,7 @@ func (s *losses) Answered(timers.Do, clock.Instant, protocol.Result[protocol.Kep
 // Drain implements timers.Task. Holds may be lost until the timers are closed: see Close.
 func (s *losses) Drain() {}
 
-// Close ends the timers, and has the last losses logged.
+// Close ends the timers, and logs the last losses.
 func (w *watchdog) Close() (left []timers.Task) {
 	left = w.Timers.Close()
 	w.losses.flush(true)

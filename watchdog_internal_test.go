@@ -111,7 +111,7 @@ func TestObserverThatBlocksHasABoundedQueue(t *testing.T) {
 	for i := range events - 1 {
 		c.events.Later(func() { c.events.renewed(t.Context(), RenewalEvent{}) })
 		if i%(events/losses) == 0 {
-			(&hold{core: c.NewLock("a").core, observed: &observed{acquireEnded: true}}).tellLoss(c.now(), ErrExpired)
+			(&hold{core: c.NewLock("a").core, observed: &observed{acquireEnded: true}}).reportLoss(c.now(), ErrExpired)
 		}
 	}
 	close(o.leave)
@@ -145,7 +145,7 @@ func TestReentryThatReplicasDoNotKnowIsRenewedInTime(t *testing.T) {
 	defer c.watchdog.Close()
 	l := grantingLock(c, "a")
 	h := &hold{core: l, number: 1, token: 1}
-	short := h.begin(c.now(), c.now(), acquireConfig{lease: 2 * time.Second, hasLease: true})
+	short := h.start(c.now(), c.now(), acquireConfig{lease: 2 * time.Second, hasLease: true})
 	kept := protocol.Result[protocol.Kept]{Outcome: protocol.Done}
 	if _, err := h.reentered(&kept, c.now(), acquireConfig{lease: c.cfg.watchdogLease}); err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func TestOutageEndsWithItsRenewals(t *testing.T) {
 	var log bytes.Buffer
 	lines := func(c *Client) string {
 		done := make(chan struct{})
-		c.events.Surely(func() { close(done) })
+		c.events.Always(func() { close(done) })
 		<-done
 		defer log.Reset()
 		return log.String()
@@ -219,17 +219,17 @@ func TestLossesOfTheLastSecondAreLoggedAtClose(t *testing.T) {
 			var log bytes.Buffer
 			c := unserved(t, seam.Option(seam.Env{Clock: &clock}).(Option), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 			goOn := make(chan struct{})
-			c.events.Surely(func() { <-goOn })
+			c.events.Always(func() { <-goOn })
 			lose := func(holds int) {
 				for range holds {
-					(&hold{core: c.NewLock("a").core, observed: &observed{acquireEnded: true}}).tellLoss(c.now(), ErrExpired)
+					(&hold{core: c.NewLock("a").core, observed: &observed{acquireEnded: true}}).reportLoss(c.now(), ErrExpired)
 				}
 			}
 			lose(mostLossLines + 16)
 			if settled {
 				close(goOn)
 				done := make(chan struct{})
-				c.events.Surely(func() { close(done) })
+				c.events.Always(func() { close(done) })
 				<-done
 			} else {
 				defer time.AfterFunc(100*time.Millisecond, func() { close(goOn) }).Stop() // while Close waits

@@ -30,7 +30,7 @@ type Waking int
 const (
 	ByTime Waking = iota
 	ByPoke
-	ByNews
+	ByMessage
 	ByClosing
 	ByEnd
 )
@@ -54,7 +54,7 @@ func (s *Sleeper) Sleep(d time.Duration, poke, messages, end, closing <-chan str
 	case <-poke:
 		why = ByPoke
 	case <-messages:
-		why = ByNews
+		why = ByMessage
 	case <-fires:
 	case <-end:
 		return ByEnd

@@ -26,12 +26,12 @@ const (
 )
 
 var (
-	mu      sync.Mutex // guards the rest
-	claims  []net.Listener
-	next    int // port to hand out
-	end     int // of the block that it is of
-	started = rand.IntN(blocks)
-	tried   int
+	mu       sync.Mutex // guards the rest
+	claims   []net.Listener
+	nextPort int // port to hand out
+	end      int // of the block that it is of
+	started  = rand.IntN(blocks)
+	tried    int
 )
 
 var errNone = errors.New("loopback: no free ports are left")
@@ -41,9 +41,9 @@ func Port() (int, error) {
 	mu.Lock()
 	defer mu.Unlock()
 	for {
-		for next < end {
-			port := next
-			next++
+		for nextPort < end {
+			port := nextPort
+			nextPort++
 			if l, err := listen(port); err == nil {
 				return port, l.Close()
 			}
@@ -73,7 +73,7 @@ func claimLocked() error {
 		begin := first + (started+tried)%blocks*size
 		if l, err := listen(begin); err == nil {
 			claims = append(claims, l)
-			next, end = begin+1, begin+size
+			nextPort, end = begin+1, begin+size
 			tried++
 			return nil
 		}

@@ -1,6 +1,6 @@
 // Package notify delivers events to an Observer, and lines to a logger, in order and on a separate goroutine, so that
 // no caller waits for them. If they are too slow, events are dropped and counted, except the few of each hold that
-// must not be (Surely). Panics of their code are caught and logged.
+// must not be (Always). Panics of their code are caught and logged.
 package notify
 
 import (
@@ -15,11 +15,11 @@ const Most = 1000
 
 // Config configures a Queue.
 type Config struct {
-	Logger   *slog.Logger
-	Listens  bool            // there is an Observer or a logger; otherwise nothing is queued
-	UnderWay *wire.Tally     // counts the goroutine of the queue: a shutdown waits for it
-	Dropped  func(n int)     // called with the number of dropped events
-	Go       func(fn func()) // runs the goroutine of the queue; set before the first event
+	Logger      *slog.Logger
+	HasReceiver bool            // there is an Observer or a logger; otherwise nothing is queued
+	UnderWay    *wire.Tally     // counts the goroutine of the queue: a shutdown waits for it
+	Dropped     func(n int)     // called with the number of dropped events
+	Go          func(fn func()) // runs the goroutine of the queue; set before the first event
 }
 
 // Queue has the events that are not delivered yet. It also logs panics of code that it or the library calls.
@@ -47,11 +47,11 @@ func New(c Config) *Queue {
 // Later queues fn, which another goroutine calls soon, or drops it if the queue is full.
 func (q *Queue) Later(fn func()) { q.add(fn, false) }
 
-// Surely is Later for events that must not be dropped. Each hold has only a few.
-func (q *Queue) Surely(fn func()) { q.add(fn, true) }
+// Always is Later for events that must not be dropped. Each hold has only a few.
+func (q *Queue) Always(fn func()) { q.add(fn, true) }
 
 func (q *Queue) add(fn func(), always bool) {
-	if !q.Listens {
+	if !q.HasReceiver {
 		return
 	}
 	q.mu.Lock()

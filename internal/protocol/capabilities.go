@@ -42,18 +42,17 @@ type HandedOver interface{ HandsOver() }
 // StandBy is a protocol whose release can make a waiter of another client the holder, if one stands by: see
 // Acquire.StandBy.
 type StandBy interface {
-	// StandsBy reports whether ReleaseNext can be asked: not of each server.
+	// StandsBy reports whether the server supports ReleaseNext.
 	StandsBy() bool
-	// ReleaseNext is the last Release of a hold that makes a waiter the holder in the same
-	// step. token is the hold's token; inRow is how many holders in a row have become so by a release, with the
-	// next one.
+	// ReleaseNext is the last Release of a hold, and makes a waiter the holder in the same step. token is the hold's
+	// token; inRow is the number of consecutive releases with a grant, including this one.
 	ReleaseNext(id string, token int64, inRow int) Task
-	// ListenForGrants makes told be called for each waiter of the client that a release has made the
-	// holder. It returns nil if there is no channel to listen to.
-	ListenForGrants(told func(Grant)) (end func())
+	// SubscribeToGrants calls granted for each waiter of the client that a release has made the holder. It returns nil
+	// if there is no channel to subscribe to.
+	SubscribeToGrants(granted func(Grant)) (end func())
 }
 
-// StandByOf is p if ReleaseNext can be asked; or nil.
+// StandByOf returns p as a StandBy, or nil if the server does not support ReleaseNext.
 func StandByOf(p Protocol) StandBy {
 	if s, can := p.(StandBy); can && s.StandsBy() {
 		return s
@@ -166,11 +165,11 @@ type Growing interface {
 
 // Crowded is a protocol whose messages wake many clients, of which few can enter.
 type Crowded interface {
-	// Hear calls freed when permits were given back, with the number of free permits in the message, or 0
-	// if the message has none. It calls notify when messages may have been missed.
+	// SubscribeToFreed calls freed when permits were given back, with the number of free permits in the message, or 0 if
+	// the message has none. It calls notify when messages may have been missed.
 	//
-	// HearTaken calls taken with the permits left after an acquire with ReportsLeft. Both return nil if
-	// they cannot subscribe, now or ever.
-	Hear(notify func(), freed func(n int64)) (end func())
-	HearTaken(taken func(left int64)) (end func())
+	// SubscribeToTaken calls taken with the permits left after an acquire with ReportsLeft. Both return nil if they cannot
+	// subscribe, now or ever.
+	SubscribeToFreed(notify func(), freed func(n int64)) (end func())
+	SubscribeToTaken(taken func(left int64)) (end func())
 }

@@ -34,7 +34,7 @@ type ownedLock struct{ HashLock }
 
 func newOwnedLock(site *Site, names *Names) ownedLock { return ownedLock{newHashLock(site, names)} }
 
-// standByLock is an ownedLock whose waiters can be looked at for, and stand by.
+// standByLock is an ownedLock whose waiters can stand by, and that glances can poll for them.
 type standByLock struct{ ownedLock }
 
 // Lock is the protocol of a Lock.
@@ -54,8 +54,7 @@ func (l *HashLock) Enter(e *Acquire) Request[Entered] {
 	return l.enter(e, l.site.clockWord(l.names), e.Reserve).draw(l.names) // boxing a small number does not allocate
 }
 
-// StandsBy implements StandBy. Elsewhere than on one server a release does not know whether the waiter's client
-// listens.
+// StandsBy implements StandBy. In a cluster a release cannot check whether the waiter's client is subscribed.
 func (l *standByLock) StandsBy() bool {
 	return l.site.Wire.AnySlots() && l.site.Wire.PublishCommand() == "publish" && l.site.grantsAtOnce()
 }
@@ -83,14 +82,14 @@ func (l *standByLock) releaseNext(id string, token int64, inRow int, counter ...
 		[]any{id, token, l.names.Channel(), l.site.how(), l.names.grants(""), inRow})
 }
 
-// ListenForGrants implements StandBy.
-func (l *standByLock) ListenForGrants(told func(Grant)) (end func()) {
+// SubscribeToGrants implements StandBy.
+func (l *standByLock) SubscribeToGrants(granted func(Grant)) (end func()) {
 	if !l.site.Wire.PublishKnown() {
 		return nil
 	}
 	return l.site.ListenTo(l.names.grants(l.site.Client), nil, func(message string) {
 		if g, ok := readGrant(message); ok {
-			told(g)
+			granted(g)
 		}
 	})
 }

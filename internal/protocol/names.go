@@ -131,10 +131,10 @@ func (n *Names) slot() int { return wire.Slot(n.Lock) }
 // Tombstone returns the key that records that a hold has ended.
 func (n *Names) Tombstone(id string) string { return suffixed(n.Lock, "rlock:gone:", id) }
 
-// standBy is the key that says which waiter stands by.
+// standBy returns the key that has the waiter that stands by.
 func (n *Names) standBy() string { return n.Derived("rlock:next") }
 
-// grants is the channel of a client whose waiter stands by.
+// grants returns the channel on which grants to waiters of a client are published.
 func (n *Names) grants(client string) string { return n.Channel() + ":" + client }
 
 // Derived returns a key or channel in the lock's slot.

@@ -485,7 +485,7 @@ func TestLocksAreTakenAndReleasedTogether(t *testing.T) {
 					if r := got[i]; r.Err != nil || r.Outcome != want {
 						t.Errorf("%d: %+v, want %v", i, r, want)
 					}
-					if listen := got[i].Heard; listen > 0 != (i == 2 && turn == 0) {
+					if listen := got[i].Receivers; listen > 0 != (i == 2 && turn == 0) {
 						t.Errorf("%d: %d listened", i, listen)
 					}
 				}
@@ -498,7 +498,7 @@ func TestLocksAreTakenAndReleasedTogether(t *testing.T) {
 			}
 			// By itself too.
 			verdict(t, mine, entry(redistest.HoldID("a:9")), Granted)
-			if r := mine.Release(redistest.HoldID("a:9"), 0).Do(bg, 5*time.Second); r.Err != nil || r.Heard != 1 {
+			if r := mine.Release(redistest.HoldID("a:9"), 0).Do(bg, 5*time.Second); r.Err != nil || r.Receivers != 1 {
 				t.Errorf("%+v", r)
 			}
 		})

@@ -358,13 +358,13 @@ func (p *Permits) View() any { return view{"permits/inspect", p.names.Lock, p.ch
 // Ready implements Protocol.
 func (p *Permits) Ready(ctx context.Context) error { return p.site.Wire.Ready(ctx) }
 
-// Hear implements Crowded.
-func (p *Permits) Hear(notify func(), freed func(n int64)) (end func()) {
+// SubscribeToFreed implements Crowded.
+func (p *Permits) SubscribeToFreed(notify func(), freed func(n int64)) (end func()) {
 	return p.site.listenForNumbers(p.channel, notify, freed)
 }
 
-// HearTaken implements Crowded.
-func (p *Permits) HearTaken(left func(n int64)) (end func()) {
+// SubscribeToTaken implements Crowded.
+func (p *Permits) SubscribeToTaken(left func(n int64)) (end func()) {
 	return p.site.listenForTaken(p.channel, left)
 }
 

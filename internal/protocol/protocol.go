@@ -74,8 +74,8 @@ type Acquire struct {
 	Wait     bool   // the caller waits if the lock is not free
 	Outer    string // id of the caller's hold of the other side, under which it may enter, or ""
 	Priority int
-	Value    string // what the leader of an Election proclaims from the beginning
-	Reserve  int    // how many more tokens to draw, for holds to which this one is handed over
+	Value    string // first value that the leader of an Election proclaims
+	Reserve  int    // additional tokens to draw, for the owners to whom the hold is handed over
 	// StandBy: the caller waits, and its client is subscribed to grants. If a hold of another client keeps
 	// it out, a release can make it the holder: see ReleaseNext.
 	StandBy bool
@@ -153,12 +153,12 @@ type Queueing struct {
 	HasRound bool
 }
 
-// Handed is about holds that are given to who waits.
+// Handed has the part of a reply that hand-overs and waiters that stand by need.
 type Handed struct {
-	// Reserved is how many more tokens were drawn: those that follow Token.
+	// Reserved is the number of additional tokens drawn: the numbers after Token.
 	Reserved int64
-	// Found: Granted to a waiter that would have stood by, by another request before: a release,
-	// or a copy of this one. Stands: Busy, and it stands by.
+	// Found: Granted to a waiter that offered to stand by, but by a request before this one: a release, or another copy of
+	// this request. Stands: Busy, and the waiter stands by.
 	Found, Stands bool
 }
 
@@ -183,13 +183,13 @@ const (
 	Overwritten             // the hold does not exist: other data has replaced it at its key
 )
 
-// Grant is a message that a release has made a waiter the holder.
+// Grant is the message of a release that has made a waiter the holder.
 type Grant struct {
 	ID       string
 	Token    int64
-	Reserved int64 // how many more tokens were drawn: those that follow Token
-	InRow    int   // how many holders in a row have become so, with this one
-	Look     int   // the last request (Acquire.Tries) of the waiter before that
+	Reserved int64 // number of additional tokens drawn: the numbers after Token
+	InRow    int   // consecutive releases with a grant, including this one
+	Poll     int   // number (Acquire.Tries) of the waiter's last request before the grant
 }
 
 // State has the holders of a lock.
@@ -236,8 +236,8 @@ type Result[T any] struct {
 	// Unsure: a copy of the request other than the one that was answered may have run,
 	// or may still run.
 	Unsure bool
-	// Heard is how many connections got the published message; see wire.Answer.
-	Heard int
+	// Receivers is how many connections got the published message; see wire.Answer.
+	Receivers int
 }
 
 // Task is a request that can also be sent without a waiting caller.

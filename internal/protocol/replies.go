@@ -73,14 +73,14 @@ func readEntered(a wire.Answer) (Entered, error) {
 // readStood reads the reply of lock/stand_by.
 func readStood(a wire.Answer) (Entered, error) {
 	list, _ := a.Val.([]any)
-	told := false // something of its own
+	done := false // the waiter stands by, or stood by before
 	switch {
 	case a.Err != nil:
 	case len(list) == 4 && list[0] == int64(codeGranted), len(list) == 5:
-		a.Val, told = list[:len(list)-1], true
+		a.Val, done = list[:len(list)-1], true
 	}
 	e, err := readEntered(a)
-	e.Found, e.Stands = told && e.Verdict == Granted, told && e.Verdict == Busy
+	e.Found, e.Stands = done && e.Verdict == Granted, done && e.Verdict == Busy
 	return e, err
 }
 

@@ -54,13 +54,13 @@ func NewSearch(prefix string, pattern Pattern) *Search {
 // Next returns the locks among the next keys. It reports whether there are more keys.
 func (s *Search) Next(ctx context.Context, d *wire.Deployment, node redis.UniversalClient, within time.Duration) (found []Found, more bool, err error) {
 	type page struct {
-		found []Found
-		next  uint64
+		found  []Found
+		cursor uint64
 	}
 	cursor := s.cursor
 	p, err := wire.Within(ctx, d, within, func(ctx context.Context) (p page, err error) {
 		var keys []string
-		if keys, p.next, err = node.Scan(ctx, cursor, s.match, scanned).Result(); err != nil {
+		if keys, p.cursor, err = node.Scan(ctx, cursor, s.match, scanned).Result(); err != nil {
 			return p, err
 		}
 		slices.Sort(keys)
@@ -75,8 +75,8 @@ func (s *Search) Next(ctx context.Context, d *wire.Deployment, node redis.Univer
 	if err != nil {
 		return nil, false, err
 	}
-	s.cursor = p.next
-	return p.found, p.next != 0, nil
+	s.cursor = p.cursor
+	return p.found, p.cursor != 0, nil
 }
 
 // read returns the lock to which a key may belong. If Kind is nil, the data at the key decides: see identify.

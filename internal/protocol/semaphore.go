@@ -139,13 +139,13 @@ func (s *Semaphore) Delete(op Op) Request[bool] {
 	return changing(&s.numeric, "semaphore/delete", op, readBool, s.to, s.site.howOrBoth())
 }
 
-// Hear implements Crowded.
-func (s *Semaphore) Hear(notify func(), freed func(n int64)) (end func()) {
+// SubscribeToFreed implements Crowded.
+func (s *Semaphore) SubscribeToFreed(notify func(), freed func(n int64)) (end func()) {
 	return s.site.listenForNumbers(s.channel, notify, freed)
 }
 
-// HearTaken implements Crowded.
-func (s *Semaphore) HearTaken(taken func(left int64)) (end func()) {
+// SubscribeToTaken implements Crowded.
+func (s *Semaphore) SubscribeToTaken(taken func(left int64)) (end func()) {
 	return s.site.listenForTaken(s.channel, taken)
 }
 

@@ -45,7 +45,7 @@ func (q *scriptRequest[T]) result(a wire.Answer) Result[T] { return result(q.on,
 
 // result reads an answer. Only this function checks whether enough replicas have confirmed.
 func result[T any](on *wire.Deployment, q *wire.Request, a wire.Answer, read func(wire.Answer) (T, error)) (r Result[T]) {
-	r.Unsure, r.Heard = a.Unsure, a.Heard
+	r.Unsure, r.Receivers = a.Unsure, a.Receivers
 	if r.Outcome, r.Err = read(a); r.Err == nil && q.Acked {
 		if n, within := on.Acks(); a.Acks < n {
 			r.TooFew = fmt.Errorf("%d of %d replicas confirmed within %v", a.Acks, n, within)
@@ -130,7 +130,7 @@ func (s *Site) grantsAtOnce() bool { return !s.acks() && s.Quarantine == 0 }
 // newRenewTask makes a request that lengthens a lease.
 func (s *Site) newRenewTask(script string, lease time.Duration, keys []string, args []any) *task {
 	t := s.newTask(script, keys, args)
-	t.r.Told = lease > 0
+	t.r.Reported = lease > 0
 	t.r.Acked = lease > 0 && s.acks()
 	return t
 }

@@ -14,7 +14,7 @@ func NewSpin(site *Site, names *Names, pause func(who int64, turn int) time.Dura
 	return &Spin{newOwnedLock(site, names), pause}
 }
 
-// silent is a publish command that stands for none: scripts do not publish.
+// silent is the publish command with which scripts do not publish.
 const silent = "none"
 
 // Release implements Protocol.

@@ -141,7 +141,7 @@ func TestReleaseGrantsToOneThatStandsBy(t *testing.T) {
 		if !ok {
 			t.Fatalf("told %q", text)
 		}
-		if got.ID != waiter || got.Token <= first || got.InRow != 5 || got.Look != 2 {
+		if got.ID != waiter || got.Token <= first || got.InRow != 5 || got.Poll != 2 {
 			t.Errorf("%q after the token %d", text, first)
 		}
 		l.heldBy(waiter)

@@ -373,7 +373,7 @@ func (l *Lock) read(i int, a wire.Answer, read func(wire.Answer) (reply, error))
 	if wire.Ended(err) {
 		err = wire.NoAnswer(l.cfg.NodeTimeout, nil) // not the end of the caller's context
 	}
-	got.node, got.err, got.unsure, got.listeners = i, err, a.Unsure || wire.Unreadable(err), a.Heard
+	got.node, got.err, got.unsure, got.listeners = i, err, a.Unsure || wire.Unreadable(err), a.Receivers
 	return got
 }
 

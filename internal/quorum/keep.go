@@ -183,8 +183,8 @@ type renewalErrand struct {
 	node   int
 
 	// Guarded by the mutex of the ballot.
-	phase errandPhase
-	round *renewalRound // the current round, or the last one
+	phase   errandPhase
+	current *renewalRound // the current round, or the last one
 }
 
 type errandPhase int
@@ -216,11 +216,11 @@ func (n *renewalRound) start() {
 		e := &b.errands[i]
 		switch {
 		case e.phase == errandQueued:
-			e.round = n
+			e.current = n
 		case e.phase != errandIdle || lost[i]:
 			silent = append(silent, i)
 		default:
-			e.phase, e.round = errandQueued, n
+			e.phase, e.current = errandQueued, n
 			idle = append(idle, i)
 		}
 	}
@@ -278,7 +278,7 @@ func (e *renewalErrand) Wanted() bool { return e.ballot.wanted() }
 func (e *renewalErrand) Request() (*wire.Request, error) {
 	e.ballot.mu.Lock()
 	e.phase = errandSent
-	n := e.round
+	n := e.current
 	e.ballot.mu.Unlock()
 	// The hold may have been lost while the errand waited: its vote must not be prolonged.
 	if !n.sends.GoesOn() || !e.ballot.ask(e.node) {
@@ -297,8 +297,8 @@ func (e *renewalErrand) Request() (*wire.Request, error) {
 // Answered implements wire.Errand.
 func (e *renewalErrand) Answered(sent time.Time, a wire.Answer) {
 	e.ballot.mu.Lock()
-	n, noted := e.round, e.phase == errandNoted
-	e.phase, e.round = errandIdle, nil
+	n, noted := e.current, e.phase == errandNoted
+	e.phase, e.current = errandIdle, nil
 	e.ballot.mu.Unlock()
 	got := e.l.read(e.node, a, readRenew)
 	if noted {

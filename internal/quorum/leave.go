@@ -168,7 +168,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 		// The process may end when this returns, and a request that was not sent would leave its vote.
 		f.linger(ctx, max(l.clock.Now().Sub(began), hurryGrace))
 		done := outcome(protocol.Done)
-		done.Heard = n.listeners
+		done.Receivers = n.listeners
 		return done
 	case unknown:
 		if n.tally.incomplete() {

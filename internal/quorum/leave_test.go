@@ -499,7 +499,7 @@ func TestReleaseReportsTheMostListenersOfANode(t *testing.T) {
 				}
 			}
 			got := h.Release(id, 0).Do(bg, budget)
-			if got.Err != nil || got.Outcome != protocol.Done || got.Heard != listeners {
+			if got.Err != nil || got.Outcome != protocol.Done || got.Receivers != listeners {
 				t.Errorf("%d listen: %+v", listeners, got)
 			}
 			h.settled()

@@ -19,22 +19,21 @@ const (
 
 // Labels gives each lock a label, and keeps to a number of them.
 type Labels struct {
-	of   func(e rlock.Event) string // nil: Collapse
-	most int
+	labelOf func(e rlock.Event) string // nil means Collapse
+	most    int
 
 	mu    sync.RWMutex // guards known
 	known map[string]string
 }
 
 // NewLabels returns labels that a function makes of events; nil means Collapse.
-func NewLabels(of func(e rlock.Event) string, most int) *Labels {
-	return &Labels{of: of, most: most, known: map[string]string{}}
+func NewLabels(labelOf func(e rlock.Event) string, most int) *Labels {
+	return &Labels{labelOf: labelOf, most: most, known: map[string]string{}}
 }
 
-// Of returns the label of a lock. It is always the same for the same lock: of labels that came when
-// there were enough already, none is ever remembered.
+// Of returns the label of a lock. It is always the same for the same lock: a label beyond the number is never kept.
 func (l *Labels) Of(e rlock.Event) string {
-	if l.of == nil {
+	if l.labelOf == nil {
 		var buf [longestLabel]byte
 		key := appendCollapsed(buf[:0], e.Lock)
 		l.mu.RLock()
@@ -67,7 +66,7 @@ func (l *Labels) made(e rlock.Event) (label string) {
 			label = Other
 		}
 	}()
-	return l.of(e)
+	return l.labelOf(e)
 }
 
 func (l *Labels) add(key string) string {

@@ -37,7 +37,7 @@ type seriesKey struct{ typ, side, label string }
 
 // series are the instruments for the locks of a type and label, of one side.
 type series struct {
-	of    Attributes
+	attrs Attributes
 	meter *Meter
 
 	acquired, notAcquired, cancelled    Instrument
@@ -76,12 +76,12 @@ func (m *made[K, V]) get(key K, make func(key K) V) V {
 	return v
 }
 
-func (m *Meter) of(e rlock.Event) *series {
+func (m *Meter) seriesOf(e rlock.Event) *series {
 	return m.series.get(seriesKey{e.Type, e.Side, m.Labels.Of(e)}, m.add)
 }
 
 func (m *Meter) add(key seriesKey) *series {
-	s := &series{of: Attributes{Type: key.typ, Side: key.side, Label: key.label}, meter: m}
+	s := &series{attrs: Attributes{Type: key.typ, Side: key.side, Label: key.label}, meter: m}
 	s.acquired = s.bind(AcquireDuration, func(a *Attributes) { a.Outcome = Acquired })
 	s.notAcquired = s.bind(AcquireDuration, func(a *Attributes) { a.Outcome = NotAcquired })
 	s.cancelled = s.bind(AcquireDuration, func(a *Attributes) { a.Outcome = Cancelled })
@@ -123,7 +123,7 @@ func zero(all ...Instrument) {
 }
 
 func (s *series) bind(m Metric, with func(a *Attributes)) Instrument {
-	a := s.of
+	a := s.attrs
 	if with != nil {
 		with(&a)
 	}
@@ -151,14 +151,14 @@ func (s *series) failed(errorType string) Instrument {
 // AcquireStart implements rlock.Observer. A candidate is seen from here on, not when it leads.
 func (m *Meter) AcquireStart(ctx context.Context, e rlock.StartEvent) context.Context {
 	if e.Type == "Election" {
-		m.of(e.Event)
+		m.seriesOf(e.Event)
 	}
 	return ctx
 }
 
 // AcquireEnd implements rlock.Observer.
 func (m *Meter) AcquireEnd(ctx context.Context, e rlock.AcquireEvent) {
-	s := m.of(e.Event)
+	s := m.seriesOf(e.Event)
 	if e.Contended {
 		s.wait.Record(ctx, -1)
 	}
@@ -180,7 +180,7 @@ func (m *Meter) AcquireEnd(ctx context.Context, e rlock.AcquireEvent) {
 
 // Contended implements rlock.ContentionObserver.
 func (m *Meter) Contended(ctx context.Context, e rlock.ContentionEvent) {
-	s := m.of(e.Event)
+	s := m.seriesOf(e.Event)
 	s.wait.Record(ctx, 1)
 	s.contentions.Record(ctx, 1)
 }
@@ -188,14 +188,14 @@ func (m *Meter) Contended(ctx context.Context, e rlock.ContentionEvent) {
 // Unlocked implements rlock.Observer.
 func (m *Meter) Unlocked(ctx context.Context, e rlock.UnlockEvent) {
 	if e.Ends {
-		s := m.of(e.Event)
+		s := m.seriesOf(e.Event)
 		s.ends(ctx, s.unlocked, e.Held)
 	}
 }
 
 // Lost implements rlock.Observer.
 func (m *Meter) Lost(ctx context.Context, e rlock.LossEvent) {
-	s := m.of(e.Event)
+	s := m.seriesOf(e.Event)
 	if s.hold != nil {
 		s.ends(ctx, s.lost, e.Held)
 		s.loss(Cause(e.Cause)).Record(ctx, 1)
@@ -211,7 +211,7 @@ func (s *series) ends(ctx context.Context, as Instrument, held time.Duration) {
 
 // Renewed implements rlock.RenewalObserver.
 func (m *Meter) Renewed(ctx context.Context, e rlock.RenewalEvent) {
-	s := m.of(e.Event)
+	s := m.seriesOf(e.Event)
 	s.holds()
 	if e.Err != nil {
 		s.renewalFailure(ErrorType(e.Err)).Record(ctx, 1)
@@ -223,7 +223,7 @@ func (m *Meter) Renewed(ctx context.Context, e rlock.RenewalEvent) {
 
 // Leadership implements rlock.LeadershipObserver.
 func (m *Meter) Leadership(ctx context.Context, e rlock.LeadershipEvent) {
-	s := m.of(e.Event)
+	s := m.seriesOf(e.Event)
 	switch {
 	case s.leader == nil:
 	case e.Leads:

@@ -13,8 +13,8 @@ func (g agenda) first() (at clock.Instant, any bool) {
 	return g[0].dueAt, true
 }
 
-// next removes and returns the first entry, if it is due by a time.
-func (g *agenda) next(until clock.Instant) *Entry {
+// takeDue removes and returns the first entry, if it is due until then.
+func (g *agenda) takeDue(until clock.Instant) *Entry {
 	at, any := g.first()
 	if !any || at.After(until) {
 		return nil

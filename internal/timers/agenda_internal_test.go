@@ -29,7 +29,7 @@ func TestAgenda(t *testing.T) {
 			case 1, 2: // time passes
 				now = now.Add(time.Duration(rnd.Int64N(int64(ranges[rnd.IntN(3)]))))
 				last := clock.Instant(0)
-				for due := g.next(now); due != nil; due = g.next(now) {
+				for due := g.takeDue(now); due != nil; due = g.takeDue(now) {
 					at, there := want[due]
 					if !there || at != due.dueAt || at.After(now) || at.Before(last) || due.index != 0 {
 						t.Fatalf("seed %d: at %d came an entry for %d (%d: %v) after one for %d", seed, now, due.dueAt, at, there, last)

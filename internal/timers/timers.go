@@ -329,7 +329,7 @@ func (t *Timers) pop(now clock.Instant, room []*Entry) (due []*Entry) {
 	for more := true; more; {
 		t.mu.Lock()
 		for range 50 {
-			e := t.agenda.next(now.Add(t.Slack))
+			e := t.agenda.takeDue(now.Add(t.Slack))
 			if more = e != nil; !more {
 				break
 			}

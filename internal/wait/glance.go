@@ -13,26 +13,26 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// A glance is one request that polls many locks for their waiters, once in a longest poll. The head of a line whose lock
-// is held for long does not poll: it sleeps until a message pokes it, or until a glance does, because the lock is free,
-// its waiter holds it by now, or the lease ends soon. So idle waiters cost one command for each hundred locks, and yet
-// each lock is polled as often as if each head did.
+// A glance is one request that polls many locks for their waiters, once in a longest poll. If a lock is held for long, the
+// head of its line does not poll. It sleeps until a message or a glance pokes it; a glance does if the lock is free, if
+// the head holds it by now, or if the lease ends soon. So idle waiters cost one command for each hundred locks, and yet
+// each lock is polled as often as by its head.
 //
 // A glance only reads, so its reply may be lost: after an error each head polls itself, and handles the error.
 
-// watched is the part of a waiter for which glances poll.
+// watched is the state of a waiter for which glances poll.
 type watched struct {
-	lock   *protocol.HashLock // the lock that glances poll; nil if the waiter polls itself
-	since  time.Time          // when the glance under way began; zero without one
-	listed bool               // it is in Lines.relieved
+	lock     *protocol.HashLock // the lock that glances poll; nil if the waiter polls itself
+	beganAt  time.Time          // when the glance under way began; zero without one
+	isListed bool               // the waiter is in Lines.glanceHeads
 }
 
 // isLong reports whether a lock is held for so long that even a late glance comes before the end of the lease. A
 // negative rest means that the lease has no known end.
 func (q *Lines) isLong(rest time.Duration) bool { return rest < 0 || rest > 2*q.cfg.LongestPoll }
 
-// Relieve is called by the head of a line before it sleeps. It reports whether glances poll the lock l for it from now
-// on. l is nil if they cannot. rest is how long the lock is known to be held.
+// Relieve is called by the head of a line before it sleeps. It reports whether glances poll the lock l for the head from
+// now on. l is nil if they cannot. The lock is known to be held for rest.
 func (q *Lines) Relieve(w *Waiter, l *protocol.HashLock, rest time.Duration) bool {
 	if !q.isLong(rest) {
 		l = nil
@@ -43,12 +43,12 @@ func (q *Lines) Relieve(w *Waiter, l *protocol.HashLock, rest time.Duration) boo
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.glance.lock = l
-	if l != nil && !w.glance.listed {
-		w.glance.listed = true
-		q.relieved = append(q.relieved, w)
+	if l != nil && !w.glance.isListed {
+		w.glance.isListed = true
+		q.glanceHeads = append(q.glanceHeads, w)
 	}
-	if l != nil && !q.rested {
-		q.rested = true
+	if l != nil && !q.glancing {
+		q.glancing = true
 		q.cfg.Running.Add(1) // while the call holds up Shutdown, which waits for it
 		go q.glances(clock.NewSleeper(q.cfg.Env))
 	}
@@ -73,27 +73,27 @@ func (q *Lines) glances(s *clock.Sleeper) {
 	}
 }
 
-// glanced is the head of a line, with the lock that a glance looks at for it.
+// glanced is the head of a line, with the lock that a glance polls for it.
 type glanced struct {
 	*Waiter
 	lock *protocol.HashLock
 	at   time.Time // when the glance began
 }
 
-// mostListed is for how many heads due keeps the mutex of the lines locked: each Lock needs it, and tens of thousands may
-// wait.
+// mostListed is how many heads duePart handles before it unlocks the mutex of the lines: each Lock needs that mutex, and
+// tens of thousands may wait.
 const mostListed = 500
 
 // due returns the heads for which a glance is due. goOn is false if glances poll for no head at all: the next Relieve
 // starts the goroutine again.
 func (q *Lines) due() (heads []glanced, goOn bool) {
 	q.mu.Lock()
-	all := q.relieved
-	q.relieved = nil
+	all := q.glanceHeads
+	q.glanceHeads = nil
 	q.mu.Unlock()
 	now := time.Now() // by the real clock, as other bounds of I/O
-	for some := range slices.Chunk(all, mostListed) {
-		heads = q.dueOf(some, now, heads)
+	for part := range slices.Chunk(all, mostListed) {
+		heads = q.duePart(part, now, heads)
 	}
 	slices.SortFunc(heads, func(a, b glanced) int { // a simulation must be repeatable
 		x, y := a.line.key.Lock, b.line.key.Lock
@@ -101,26 +101,26 @@ func (q *Lines) due() (heads []glanced, goOn bool) {
 	})
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.rested = len(q.relieved) > 0
-	return heads, q.rested
+	q.glancing = len(q.glanceHeads) > 0
+	return heads, q.glancing
 }
 
-// dueOf appends the heads among some for which a glance is due. It lists the heads again for which glances still poll.
-func (q *Lines) dueOf(some []*Waiter, now time.Time, heads []glanced) []glanced {
+// duePart appends the heads in part for which a glance is due. It lists the heads again for which glances still poll.
+func (q *Lines) duePart(part []*Waiter, now time.Time, heads []glanced) []glanced {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, w := range some {
+	for _, w := range part {
 		if w.glance.lock == nil || w.line.head() != w {
-			w.glance.listed = false
+			w.glance.isListed = false
 			continue
 		}
-		q.relieved = append(q.relieved, w)
+		q.glanceHeads = append(q.glanceHeads, w)
 		switch {
-		case w.glance.since.IsZero():
-			w.glance.since = now
+		case w.glance.beganAt.IsZero():
+			w.glance.beganAt = now
 			heads = append(heads, glanced{w, w.glance.lock, now})
-		case now.Sub(w.glance.since) >= q.cfg.GlanceWithin: // go-redis may wait for an answer for much longer
-			w.glance.since = time.Time{}
+		case now.Sub(w.glance.beganAt) >= q.cfg.GlanceWithin: // go-redis may wait much longer for an answer
+			w.glance.beganAt = time.Time{}
 			w.poke()
 		}
 	}
@@ -140,32 +140,32 @@ func (q *Lines) glance(heads []glanced) {
 		defer q.mu.Unlock()
 		for j, i := range which {
 			w := heads[i].Waiter
-			if w.glance.since != heads[i].at {
+			if w.glance.beganAt != heads[i].at {
 				continue // the reply came too late, and is out of date
 			}
-			w.glance.since = time.Time{}
+			w.glance.beganAt = time.Time{}
 			switch {
 			case err != nil || outcomes[j].Verdict != protocol.Busy || !q.isLong(outcomes[j].Rest):
 				w.poke()
 			case w.standBy.ID != "" && outcomes[j].Holder == w.standBy.ID:
 				w.poke() // a release has made it the holder, and the message was lost or is still to come
 			case w.glance.lock != nil && w == w.line.head():
-				w.line.seen = q.cfg.Seen(&outcomes[j], now) // the holder may have changed since the head polled
+				w.line.status = q.cfg.StatusOf(&outcomes[j], now) // the holder may have changed since the head polled
 			}
 		}
 	})
-	// The request has a goroutine of its own, so that the next glances are sent whatever happens to it: a hook of
-	// go-redis may end it, and a lost answer holds it up for the timeouts of go-redis.
-	over := make(chan struct{})
+	// The request has a separate goroutine, so that the next glances are sent in any case: a hook of go-redis may end that
+	// goroutine, and a lost answer holds it up for the timeouts of go-redis.
+	done := make(chan struct{})
 	q.cfg.Wire.Go(func() {
-		defer close(over)
+		defer close(done)
 		round.Send(func(redis.UniversalClient, []wire.Answer) {})
 	})
-	late := time.NewTimer(q.cfg.GlanceWithin)
-	defer late.Stop()
+	timeout := time.NewTimer(q.cfg.GlanceWithin)
+	defer timeout.Stop()
 	select {
-	case <-over:
+	case <-done:
 	case <-q.cfg.Closing:
-	case <-late.C:
+	case <-timeout.C:
 	}
 }

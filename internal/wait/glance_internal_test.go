@@ -13,7 +13,7 @@ import (
 // however many there are. It ends when none is left.
 func TestGlanceIsForHeadsThatLeaveItToThat(t *testing.T) {
 	q := newLines()
-	q.rested = true // as if its goroutine ran: the test is in its place
+	q.glancing = true // as if its goroutine ran: the test is in its place
 	const n = 2*mostListed + 7
 	lock := &protocol.HashLock{}
 	var all []*Waiter
@@ -27,7 +27,7 @@ func TestGlanceIsForHeadsThatLeaveItToThat(t *testing.T) {
 	due := func(want int) {
 		t.Helper()
 		heads, goOn := q.due()
-		if len(heads) != want || goOn != (len(all) > 0) || q.rested != goOn {
+		if len(heads) != want || goOn != (len(all) > 0) || q.glancing != goOn {
 			t.Fatalf("%d heads of %d, %v", len(heads), want, goOn)
 		}
 		if !slices.IsSortedFunc(heads, func(a, b glanced) int {
@@ -43,7 +43,7 @@ func TestGlanceIsForHeadsThatLeaveItToThat(t *testing.T) {
 	due(0) // it is under way
 	answered := func() {
 		for _, w := range all {
-			w.glance.since = time.Time{}
+			w.glance.beganAt = time.Time{}
 		}
 	}
 	answered()
@@ -63,7 +63,7 @@ func TestGlanceIsForHeadsThatLeaveItToThat(t *testing.T) {
 	}
 	all = nil
 	due(0)
-	if len(q.relieved) > 0 {
-		t.Errorf("%d are kept", len(q.relieved))
+	if len(q.glanceHeads) > 0 {
+		t.Errorf("%d are kept", len(q.glanceHeads))
 	}
 }

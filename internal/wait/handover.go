@@ -7,23 +7,23 @@ import (
 	"github.com/go-rlock/rlock/internal/clock"
 )
 
-// ErrTooLate is why a hold that a waiter was given is of no use.
+// ErrTooLate is the error of a waiter that was given a hold whose lease was over.
 var ErrTooLate = errors.New("the lease was over before the waiter had it")
 
-// handOverTime is how long the head sleeps behind a holder of its own client without polling: it expects to be handed
-// the hold. After that it polls, and waits like the waiters of other clients.
+// handOverTime is how long the head sleeps without polling behind a holder of its own client, which may hand the hold
+// over. Then the head polls, and waits like the waiters of other clients.
 const handOverTime = 20 * time.Millisecond
 
-// Give hands a hold over to the head of a line, if the head sleeps and can take it: see Taker.
-func (q *Lines) Give(key Key, hold any, seen Seen) bool {
+// Give hands a hold over to the head of a line, and reports whether the head sleeps and can take it: see Taker.
+func (q *Lines) Give(key Key, hold any, seen Status) bool {
 	q.mu.Lock()
 	w := q.takerLocked(key)
 	if w == nil {
 		q.mu.Unlock()
 		return false
 	}
-	w.takes, w.given = false, hold
-	w.line.seen = seen
+	w.acceptsHold, w.givenHold = false, hold
+	w.line.status = seen
 	ends := q.takeOutLocked(w, true)
 	if w.line.waiters.Len() > 0 {
 		q.suppressWakeLocked(w.line)
@@ -37,42 +37,42 @@ func (q *Lines) Give(key Key, hold any, seen Seen) bool {
 // takerLocked returns the head of a line if it can take a hold now, or nil.
 func (q *Lines) takerLocked(key Key) *Waiter {
 	if line := q.byKey[key]; line != nil {
-		if w := line.head(); w != nil && w.takes {
+		if w := line.head(); w != nil && w.acceptsHold {
 			return w
 		}
 	}
 	return nil
 }
 
-// Sleeps records that a waiter is about to sleep, whether it takes a hold that is handed over meanwhile, and how it
-// stands by. It reports whether its line should subscribe to grants now: the line is subscribed to releases, and a
-// waiter has got the lock there before.
-func (q *Lines) Sleeps(w *Waiter, takes bool, as StandBy) (listen bool) {
+// Sleeps records that a waiter is about to sleep, whether it accepts a hold that is handed over meanwhile, and how it
+// stands by. It reports whether the line should subscribe to grants now: the line is subscribed to releases, and one of
+// its waiters has got the lock before.
+func (q *Lines) Sleeps(w *Waiter, accepts bool, as StandBy) (subscribe bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.takes, w.standBy = takes, as
+	w.acceptsHold, w.standBy = accepts, as
 	l := w.line
-	if g, is := w.given.(*Grant); is && g.look != as.Look {
-		w.given = nil // a later poll has found another holder; the waiter was poked, and polls again
+	if g, is := w.givenHold.(*Grant); is && g.poll != as.Poll {
+		w.givenHold = nil // a later poll found another holder; the waiter was poked, and polls again
 	}
-	if as.ID != "" && as.ID == l.granted.ID && as.Look == l.granted.Look {
+	if as.ID != "" && as.ID == l.granted.ID && as.Poll == l.granted.Poll {
 		w.grantLocked(&l.granted) // the message came between that poll and now
 	}
-	return l.served && l.unsub != nil && l.unsubExtra == nil && l.head() == w
+	return l.hasServed && l.unsub != nil && l.unsubExtra == nil && l.head() == w
 }
 
-// awake records that a waiter has slept, and returns the hold that it was given meanwhile.
-func (q *Lines) awake(w *Waiter) (got any) {
+// takeGiven records that a waiter is awake, and returns the hold that it was given while it slept.
+func (q *Lines) takeGiven(w *Waiter) (got any) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	got = w.given
-	w.takes, w.given = false, nil
+	got = w.givenHold
+	w.acceptsHold, w.givenHold = false, nil
 	return got
 }
 
-// suppressWakeLocked lets the head sleep for handOverTime, as it may be handed the hold before it.
+// suppressWakeLocked lets the head sleep for handOverTime, because the current hold may be handed over to it.
 func (q *Lines) suppressWakeLocked(l *line) {
-	l.suppressed = true
+	l.wakeSuppressed = true
 	if l.wakeTimer != nil {
 		l.wakeTimer.Reset(handOverTime)
 		return
@@ -80,8 +80,8 @@ func (q *Lines) suppressWakeLocked(l *line) {
 	l.wakeTimer = time.AfterFunc(handOverTime, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if l.suppressed {
-			l.suppressed = false
+		if l.wakeSuppressed {
+			l.wakeSuppressed = false
 			l.head().poke()
 		}
 	})
@@ -89,17 +89,17 @@ func (q *Lines) suppressWakeLocked(l *line) {
 
 // allowWakeLocked ends what suppressWakeLocked began.
 func (l *line) allowWakeLocked() {
-	if l.suppressed {
-		l.suppressed = false
+	if l.wakeSuppressed {
+		l.wakeSuppressed = false
 		l.wakeTimer.Stop()
 	}
 }
 
-// yieldsFor returns how long w still yields to waiters of other clients.
-func (q *Lines) yieldsFor(w *Waiter, now clock.Instant) time.Duration {
+// yieldTime returns how long w still yields to waiters of other clients.
+func (q *Lines) yieldTime(w *Waiter, now clock.Instant) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return w.line.yields.Sub(now)
+	return w.line.yieldUntil.Sub(now)
 }
 
 // OthersBehind reports whether w is not alone in its line.
@@ -109,28 +109,28 @@ func (q *Lines) OthersBehind(w *Waiter) bool {
 	return w.line.waiters.Len() > 1
 }
 
-// AddSubscription gives the line of w a second subscription, to another channel, which the function end ends.
+// AddSubscription adds a second subscription, to another channel, to the line of w. end ends the subscription.
 func (q *Lines) AddSubscription(w *Waiter, end func()) {
 	q.mu.Lock()
 	if l := w.line; end != nil && q.byKey[l.key] == l && l.unsub != nil && l.unsubExtra == nil {
 		l.unsubExtra, end = end, nil
 	}
 	q.mu.Unlock()
-	if end != nil { // w was given a hold meanwhile, and its line is gone, or the next head has subscribed it
+	if end != nil { // w was given a hold meanwhile: its line is gone, or the next head has added a subscription
 		end()
 	}
 }
 
-// NewsFor records news for the line of w.
-func (q *Lines) NewsFor(w *Waiter) {
+// NoteEvent records a reason to poll for the line of w.
+func (q *Lines) NoteEvent(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.newsLocked(w.line)
+	q.noteEventLocked(w.line)
 }
 
-// NoteListeners records how many connections have received the message of a release, and returns how many of them belong
-// to other clients: their waiters may stand by at the next release. With keeps, a line is made and kept for that.
-func (q *Lines) NoteListeners(key Key, n int, keeps bool) (others int) {
+// NoteListeners records how many connections received the message of a release, and returns how many of them belong to
+// other clients: their waiters may stand by at the next release. With keep, it makes and keeps a line for the record.
+func (q *Lines) NoteListeners(key Key, n int, keep bool) (others int) {
 	if n == 0 {
 		return 0
 	}
@@ -144,11 +144,11 @@ func (q *Lines) NoteListeners(key Key, n int, keeps bool) (others int) {
 	case n == 0 || q.closed:
 		return n
 	case l != nil:
-		if l.place != nil && l.unsub == nil { // the line is kept only to remember this
-			l.since = time.Now()
+		if l.place != nil && l.unsub == nil { // the line is kept only for this record
+			l.keptSince = time.Now()
 			q.kept.MoveToBack(l.place)
 		}
-	case !keeps || q.kept.Len() >= q.cfg.MostKept: // it would replace a line that is subscribed
+	case !keep || q.kept.Len() >= q.cfg.MostKept: // the new line would replace a subscribed line
 		return n
 	default:
 		l = q.makeLocked(key)
@@ -158,12 +158,12 @@ func (q *Lines) NoteListeners(key Key, n int, keeps bool) (others int) {
 	return n
 }
 
-// Yield makes this client yield to waiters of other clients until then.
+// Yield makes this client yield to waiters of other clients until a time.
 func (q *Lines) Yield(key Key, until clock.Instant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l := q.byKey[key]; l != nil {
-		l.yields = until
+		l.yieldUntil = until
 	}
 }
 

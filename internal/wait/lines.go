@@ -1,6 +1,6 @@
 // Package wait has the waiters of a client. The waiters for one lock form a line, first come, first served, and only
-// its head polls. The package knows no holds and no scripts: an [Asker] sends the request, and a hold that a waiter is
-// given while it sleeps is opaque.
+// its head polls. The package does not depend on holds or scripts: a [Poller] sends the request, and the hold that a
+// waiter is given while it sleeps is opaque.
 //
 // # States of a waiter
 //
@@ -10,15 +10,15 @@
 //
 // # What may be lost
 //
-// A message may be lost: then the head polls in time. A wake-up may not: a waiter that leaves pokes the next one, and
-// news that came for it counts for the next head (line.news). While Redis does not answer, the head polls with growing
-// pauses, and fails all waiters when the outage has lasted too long.
+// A message may be lost: then the head polls in time. A wake-up must not be lost: a waiter that leaves pokes the next
+// one, and an event that came for it counts for the next head (line.event). While Redis does not answer, the head polls
+// with growing pauses, and fails all waiters when the outage has lasted too long.
 //
 // # Files
 //
-// await.go: one call that waits. lines.go: the lines. handover.go: how a waiter is given a hold by its client. standby.go:
-// how it is given one by the release of another client, and why that is safe. admit.go: how several waiters enter
-// together. glance.go: how one command polls the locks of many heads.
+// await.go: one call that waits. lines.go: the lines. handover.go: a holder of the same client gives its hold to a waiter.
+// standby.go: the release of another client grants a waiter the lock, and why that is safe. admit.go: several waiters
+// enter together. glance.go: one command polls the locks of many heads.
 package wait
 
 import (
@@ -43,13 +43,13 @@ type Lines struct {
 	cfg    Config
 	mu     sync.Mutex // guards the rest and the lines
 	byKey  map[Key]*line
-	serial int64       // of the latest news, of any line
+	serial int64       // serial number of the latest event of any line
 	kept   list.List   // of *line: lines without waiters, the oldest first
 	expiry *time.Timer // runs while lines are kept
 	closed bool        // no line is kept any more
 
-	rested   bool      // the goroutine of glances runs
-	relieved []*Waiter // the heads for which glances poll, and some that have left or poll themselves
+	glancing    bool      // the goroutine of glances runs
+	glanceHeads []*Waiter // the heads for which glances poll, and some heads that have left or poll themselves
 }
 
 // Config configures the lines of a client.
@@ -59,44 +59,44 @@ type Config struct {
 	Wire     *wire.Deployment
 	Running  *wire.Tally   // counts goroutines that Shutdown waits for
 	Closing  chan struct{} // closed when Shutdown begins
-	Closed   error         // error of the waiters then
+	Closed   error         // error of the waiters when Shutdown begins
 	Seed     uint64
 
 	LongestPoll   time.Duration // longest time between two polls of a head
 	GlanceWithin  time.Duration // if a glance has no reply by then, its heads poll themselves
 	LongestOutage time.Duration // longest outage of Redis that any waiter outlasts
-	// Keep is how long a line stays subscribed after its last waiter got the lock: there will probably be another
-	// waiter soon, which then need not subscribe, poll again and unsubscribe. MostKept is how many such lines stay.
+	// Keep is how long a line stays subscribed after its last waiter got the lock. The next waiter, which probably comes
+	// soon, then need not subscribe, poll again and unsubscribe. MostKept bounds the number of such lines.
 	Keep     time.Duration
 	MostKept int
 
-	Seen      func(e *protocol.Entered, now time.Time) Seen // of a lock that a glance has found held
-	Transient func(err error) bool                          // reports whether Redis may answer again after an error
+	StatusOf  func(e *protocol.Entered, now time.Time) Status // status of a lock that a glance has found held
+	Transient func(err error) bool                            // reports whether Redis may answer again after an error
 }
 
 // New returns the lines of a client.
 func New(cfg Config) *Lines { return &Lines{cfg: cfg} }
 
-// Seen is the result of the head's latest poll, which the waiters behind it share: the error of one of them says what the
-// head has found out. The package passes it on. Its zero value means that nothing is known.
-type Seen struct {
+// Status is the result of the head's latest poll. The waiters behind the head share it, for their error texts. The zero
+// value means that there was no result.
+type Status struct {
 	Held        bool      // another owner has the lock, or it is reserved for a waiter
-	HolderKnown bool      // Redis has said who holds it: no one, if Holder is empty and Others 0
+	HolderKnown bool      // Redis reported the holders: none if Holder is empty and Others is 0
 	Holder      string    // one of the holders; empty if not known
-	Others      int64     // how many other holders there were
-	Until       time.Time // when the lease ends, by our clock; zero if not known
+	Others      int64     // number of other holders
+	Until       time.Time // when the lease ends, by the local clock; zero if not known
 	At          time.Time // when the reply came
 	Err         error     // why Redis, or a quorum, gave no reply
-	Note        Note      // for an error text, in place of the fields above
+	Note        Note      // text for an error, in place of the fields above
 
-	Semaphore bool // the lock is a semaphore, with so many permits:
+	Semaphore bool // the lock is a semaphore, with the permits of Supply
 	protocol.Supply
 
-	// Pending is when a request was sent that has no reply; zero if none. The other fields then describe the poll before.
+	// Pending is when an unanswered request was sent; zero if none. The other fields then describe the poll before it.
 	Pending time.Time
 }
 
-// Note is a text for an error, and the number for its #.
+// Note is a text for an error, and the number that replaces # in it.
 type Note struct {
 	Text string
 	N    int64
@@ -106,7 +106,7 @@ type Note struct {
 type Key struct {
 	Lock protocol.LockID
 	Side protocol.Side
-	ID   string // future hold id, if each waiter has a separate line; the need of Oversized waiters
+	ID   string // future hold id, if each waiter has a separate line; for Oversized waiters, their need
 }
 
 // line has the waiters of one lock. It exists while it has a waiter or is kept.
@@ -116,75 +116,72 @@ type line struct {
 	unsub      func()         // ends the subscription; nil if unsubscribed
 	unsubExtra func()         // ends the second subscription: see AddSubscription; nil without one
 	granted    protocol.Grant // the latest grant by a release: see standby.go
-	seen       Seen           // by the head's last poll; or the hold that the previous head got
+	status     Status         // result of the head's last poll, or the hold that the previous head got
 
-	// news is the serial number of the latest reason to poll: a message, a confirmed subscription, a local
-	// release. No two lines ever have the same.
-	news   int64
-	joined int64 // how many waiters have ever joined it
-	taken  int64 // how much its waiters have taken, by their needs
+	// event is the serial number of the latest reason to poll: a message, a confirmed subscription, a local release. It
+	// differs between lines.
+	event  int64
+	joined int64 // number of waiters that have ever joined the line
+	taken  int64 // sum of the needs of waiters that have left with success
 
 	place          *list.Element // place among the kept lines; nil if it has waiters
-	since          time.Time     // when the last waiter left, if it is kept
-	served         bool          // a waiter has left it with the lock
+	keptSince      time.Time     // when the last waiter left, if it is kept
+	hasServed      bool          // a waiter has left the line with the lock
 	othersAt       time.Time     // when other clients were last known to be subscribed
-	otherListeners int           // how many connections they had then
+	otherListeners int           // connections of other clients at that time
 
-	// suppressed: an owner in this client has a hold that may be handed over. Until the timer fires, news does not
-	// wake the head, because it comes from the release before that hold.
-	suppressed bool
-	wakeTimer  *time.Timer
-	yields     clock.Instant // until when the head lets waiters of other clients go first
+	// wakeSuppressed: an owner in this client has a hold that may be handed over. Until wakeTimer fires, events do not wake
+	// the head, because they come from the release before that hold.
+	wakeSuppressed bool
+	wakeTimer      *time.Timer
+	yieldUntil     clock.Instant // the head lets waiters of other clients go first until then
 }
 
 // Waiter is a place in a line. Lines.mu guards all fields without another comment.
 type Waiter struct {
-	line  *line // never changes
-	place *list.Element
-	since time.Time // when it began to wait; never changes
-	// wake (capacity 1) is poked when the waiter becomes the head, is admitted or should leave, and
-	// whenever it should poll as the head. Pokes may be spurious, and several may become one; see
-	// update.
-	wake     chan struct{}
-	number   int64  // serial number in the line
-	pending  update // read by the waiter when it wakes
-	need     int64  // how much it takes of what several can have: so many permits, or 1
-	takes    bool   // it sleeps, and a hold may be handed over to it; it leaves its line then
-	given    any    // hold that it was given while it slept, by Give or as a *Grant
-	admitted bool   // it polls, or is about to, although it is not the head
-	poll     poll
-	standBy  StandBy // see standby.go
-	glance   watched
+	line     *line // never changes
+	place    *list.Element
+	joinedAt time.Time // when the wait began; never changes
+	// wake (capacity 1) is poked when the waiter becomes the head, is admitted or should leave, and whenever it should poll
+	// as the head. Pokes may be spurious, and several may become one: update has the reason.
+	wake        chan struct{}
+	number      int64  // serial number in the line
+	pending     update // read by the waiter when it wakes
+	need        int64  // permits that the waiter needs; 1 for other locks
+	acceptsHold bool   // the waiter sleeps, and a hold may be handed over to it; it leaves its line then
+	givenHold   any    // hold that the waiter was given while it slept, by Give or as a *Grant
+	admitted    bool   // the waiter polls, or is about to, although it is not the head
+	poll        poll
+	standBy     StandBy // see standby.go
+	glance      watched
 }
 
-// poll is what a waiter's line was like when its last poll began.
+// poll has fields of a waiter's line as they were when its last poll began.
 type poll struct {
-	news, joined, taken int64 // as in line
+	event, joined, taken int64 // as in line
 }
 
-// update is read by a waiter that was poked.
+// update is what has changed for a waiter that was poked.
 type update struct {
 	served bool  // the poll of the head has served the waiter too, and removed it from the line
-	err    error // why it should leave
-	head   bool  // it is the head now
-	// previous is the hold that the previous head got: while that lasts, no poll is needed. It is nil if the
-	// previous head left without the lock. A wake-up may have come for that head, so the new head polls
-	// immediately.
-	previous predecessor
-	admitted bool  // it may enter together with the head, and polls too
-	round    int64 // it counts as having waited since then; see protocol.Acquire.Round
+	err    error // why the waiter should leave
+	head   bool  // the waiter is the head now
+	// previous is the hold that the previous head got: while that hold lasts, no poll is needed. It is nil if the previous
+	// head left without the lock. A wake-up may have come for that head, so the new head polls immediately.
+	previous   predecessor
+	admitted   bool  // the waiter may enter together with the head, and polls too
+	sinceRound int64 // round since which the waiter counts as waiting; see protocol.Acquire.Round
 }
 
-// join puts a waiter with a need at the end of the line, and reports whether it is the head. news is
-// what Latest returned before the waiter polled and found the lock busy; 0 if it has not
-// polled.
+// join puts a waiter with a need at the end of the line, and reports whether it is the head. serial is the result of
+// Latest before the waiter polled and found the lock busy; 0 if it has not polled.
 //
 // The head polls again when the line is subscribed: a release between its first poll and the subscription sent it no
-// message. A line that was kept was subscribed before that poll. Each release after the poll is news there: by its
-// message, or, if the subscription was not confirmed yet or was interrupted, by the confirmation that follows. So without
-// news since the poll there is no reason to poll again. News that came before the waiter joined has poked no waiter, so
+// message. A kept line was subscribed before that poll. Each release after the poll is an event there: by its message, or,
+// if the subscription was not confirmed yet or was interrupted, by the confirmation that follows. So without an event
+// since the poll there is no reason to poll again. An event that came before the waiter joined has poked no waiter, so
 // join pokes this one.
-func (q *Lines) join(key Key, need int64, now time.Time, news int64) (w *Waiter, head bool) {
+func (q *Lines) join(key Key, need int64, now time.Time, serial int64) (w *Waiter, head bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byKey[key]
@@ -196,11 +193,11 @@ func (q *Lines) join(key Key, need int64, now time.Time, news int64) (w *Waiter,
 		l.place = nil
 	}
 	l.joined++
-	w = &Waiter{line: l, wake: make(chan struct{}, 1), since: now, number: l.joined, need: need}
-	w.pending.round = protocol.NoRound
+	w = &Waiter{line: l, wake: make(chan struct{}, 1), joinedAt: now, number: l.joined, need: need}
+	w.pending.sinceRound = protocol.NoRound
 	w.place = l.waiters.PushBack(w)
 	head = l.waiters.Len() == 1
-	if head && l.unsub != nil && l.news != news {
+	if head && l.unsub != nil && l.event != serial {
 		w.poke()
 	}
 	return w, head
@@ -208,7 +205,7 @@ func (q *Lines) join(key Key, need int64, now time.Time, news int64) (w *Waiter,
 
 func (q *Lines) makeLocked(key Key) *line {
 	l := &line{key: key}
-	q.newsLocked(l)
+	q.noteEventLocked(l)
 	if q.byKey == nil {
 		q.byKey = map[Key]*line{}
 	}
@@ -216,13 +213,13 @@ func (q *Lines) makeLocked(key Key) *line {
 	return l
 }
 
-// Latest returns the length of a line, the serial number of its latest news, and until when it yields to other clients;
-// zeros if the line does not exist.
-func (q *Lines) Latest(key Key) (waiting int, news int64, yields clock.Instant) {
+// Latest returns the length of a line, the serial number of its latest event, and until when the line yields to other
+// clients; zeros if the line does not exist.
+func (q *Lines) Latest(key Key) (waiting int, serial int64, yieldUntil clock.Instant) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if line := q.byKey[key]; line != nil {
-		return line.waiters.Len(), line.news, line.yields
+		return line.waiters.Len(), line.event, line.yieldUntil
 	}
 	return 0, 0, 0
 }
@@ -235,39 +232,39 @@ func (q *Lines) Waiting(key Key) int {
 
 // predecessor is the hold of the previous head.
 type predecessor interface {
-	Alive() bool // while it is alive, the next head need not poll
+	Alive() bool // the hold lasts, so the next head need not poll
 	RestOfLease() time.Duration
 }
 
-// Left is how a waiter leaves its line, with a hold or with something else that it waited for.
-type Left struct {
+// Exit describes how a waiter leaves its line with success.
+type Exit struct {
 	Hold      predecessor   // an exclusive hold, or nil
 	HandsOver bool          // the hold may be handed over to the waiters behind
-	More      int64         // how much is left for the waiters behind: the rest of the permits, or Unlimited
-	Until     clock.Instant // if they need more than that: nothing is given back before then, but for a message
-	ForAll    bool          // who joined the line before the request has it too
-	Seen      Seen          // for the waiters behind
-	Round     int64         // the round in which Redis refused it, or NoRound
+	Remaining int64         // permits that are left for the waiters behind, or Unlimited
+	Until     clock.Instant // no permits are given back before then without a message
+	ForAll    bool          // the reply also serves all waiters that joined the line before the request
+	Status    Status        // status for the waiters behind
+	Round     int64         // the round in which Redis refused the waiter, or NoRound
 }
 
-// Unlimited is Left.More of what any number of waiters can have.
+// Unlimited is Exit.Remaining if any number of waiters can enter.
 const Unlimited = math.MaxInt64
 
 // leave removes a waiter from the line. got is nil if it leaves without success. The waiters behind a reader count as
-// refused in the round in which Redis refused that reader. A round that the reader has from waiters before it is not
-// passed on: otherwise newcomers would go first as long as the line has a waiter. The subscription ends with the last
-// waiter: immediately, or after a while if that waiter got the lock.
-func (q *Lines) leave(w *Waiter, got *Left) {
+// refused in the round in which Redis refused that reader. A round that the reader took over from waiters before it is not
+// passed on: otherwise newcomers would go first while the line has a waiter. The subscription ends with the last waiter:
+// immediately, or after a while if that waiter got the lock.
+func (q *Lines) leave(w *Waiter, got *Exit) {
 	q.mu.Lock()
-	if w.place == nil { // it has left: it was given a hold
+	if w.place == nil { // the waiter has left already, with a hold that it was given
 		q.mu.Unlock()
 		return
 	}
 	line := w.line
-	line.served = line.served || got != nil
+	line.hasServed = line.hasServed || got != nil
 	wasHead := line.waiters.Front() == w.place
 	if wasHead && got != nil {
-		line.seen = got.Seen
+		line.status = got.Status
 	}
 	ends := q.takeOutLocked(w, got != nil)
 	if got != nil && got.ForAll && wasHead {
@@ -289,7 +286,7 @@ func (q *Lines) leave(w *Waiter, got *Left) {
 	endAll(ends)
 }
 
-// takeOutLocked removes a waiter from its line. It returns what emptyLocked does.
+// takeOutLocked removes a waiter from its line. It returns the result of emptyLocked.
 func (q *Lines) takeOutLocked(w *Waiter, got bool) (ends []func()) {
 	w.line.waiters.Remove(w.place)
 	w.place = nil
@@ -300,20 +297,19 @@ func (q *Lines) takeOutLocked(w *Waiter, got bool) (ends []func()) {
 	return ends
 }
 
-// emptyLocked keeps a line that its last waiter has left, if it may be needed again soon, or removes it. A line of
-// one waiter only is never needed again. The caller has to call the functions that it returns, which end
-// subscriptions, without the mutex.
+// emptyLocked keeps a line without waiters if it may be needed again soon, or removes it. A line with an ID is not
+// kept. The caller has to call the returned functions, which end subscriptions, without the mutex.
 func (q *Lines) emptyLocked(l *line, got bool) (ends []func()) {
 	if !got || l.unsub == nil && time.Since(l.othersAt) > q.cfg.Keep || l.key.ID != "" || q.closed {
 		return q.removeLocked(l, nil)
 	}
-	l.seen = Seen{}
+	l.status = Status{}
 	return q.keepLocked(l)
 }
 
-// keepLocked keeps a line that has no waiters. It returns what emptyLocked does.
+// keepLocked keeps a line without waiters. It returns functions like emptyLocked.
 func (q *Lines) keepLocked(l *line) (ends []func()) {
-	l.since = time.Now() // by the real clock, as for subscriptions
+	l.keptSince = time.Now() // by the real clock, as for subscriptions
 	l.place = q.kept.PushBack(l)
 	if q.kept.Len() > q.cfg.MostKept {
 		ends = q.removeLocked(q.kept.Front().Value.(*line), nil)
@@ -352,7 +348,7 @@ func (q *Lines) expire() {
 	q.expiry = nil
 	for first := q.kept.Front(); first != nil; first = q.kept.Front() {
 		l := first.Value.(*line)
-		if left := q.cfg.Keep - time.Since(l.since); left > 0 {
+		if left := q.cfg.Keep - time.Since(l.keptSince); left > 0 {
 			q.expiry = time.AfterFunc(left, q.expire)
 			break
 		}
@@ -362,7 +358,7 @@ func (q *Lines) expire() {
 	endAll(ends)
 }
 
-// Close removes the lines that are kept. None is from now on.
+// Close removes the kept lines. From now on no line is kept.
 func (q *Lines) Close() {
 	q.mu.Lock()
 	var ends []func()
@@ -377,7 +373,7 @@ func (q *Lines) Close() {
 	endAll(ends)
 }
 
-// drainWake is called by the head of a line before it looks: that look answers all pokes so far.
+// drainWake is called by the head of a line before it polls: that poll answers all pokes so far.
 func (w *Waiter) drainWake() {
 	select {
 	case <-w.wake:
@@ -392,25 +388,25 @@ func (w *Waiter) poke() {
 	}
 }
 
-// Wake has the heads of a lock's lines look at it.
+// Wake makes the heads of a lock's lines poll.
 func (q *Lines) Wake(lock protocol.LockID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, side := range []protocol.Side{protocol.Exclusive, protocol.Shared} {
 		if l := q.byKey[Key{Lock: lock, Side: side}]; l != nil {
 			l.allowWakeLocked()
-			q.newsLocked(l)
+			q.noteEventLocked(l)
 		}
 	}
 }
 
-// newsLocked records a reason to poll, for the head of the line or for the next waiter that
+// noteEventLocked records a reason to poll, for the head of the line or for the next waiter that
 // becomes the head.
-func (q *Lines) newsLocked(l *line) {
+func (q *Lines) noteEventLocked(l *line) {
 	q.serial++
-	l.news = q.serial
-	if head := l.head(); head != nil && !l.suppressed {
-		if _, is := head.pending.previous.(*nothingBefore); is {
+	l.event = q.serial
+	if head := l.head(); head != nil && !l.wakeSuppressed {
+		if _, is := head.pending.previous.(*noReleaseBefore); is {
 			head.pending.previous = nil // the waiter may read both updates after one poke
 		}
 		head.poke()
@@ -425,9 +421,9 @@ func (l *line) head() *Waiter {
 	return nil
 }
 
-// subscribe makes sure that the line is subscribed to releases. It does not wait: the head is poked when the
+// subscribe subscribes the line to releases if it is not subscribed. It does not wait: the head is poked when the
 // subscription is confirmed, and polls again then.
-func (q *Lines) subscribe(w *Waiter, open func(notify func()) (end func())) {
+func (q *Lines) subscribe(w *Waiter, subscribe func(notify func()) (end func())) {
 	q.mu.Lock()
 	line := w.line
 	have := line.unsub != nil
@@ -436,7 +432,7 @@ func (q *Lines) subscribe(w *Waiter, open func(notify func()) (end func())) {
 		return
 	}
 	// Only the head subscribes, so no other goroutine does it in between.
-	unsub := open(q.notifier(line))
+	unsub := subscribe(q.notifier(line))
 	q.mu.Lock()
 	line.unsub = unsub
 	q.mu.Unlock()
@@ -447,12 +443,12 @@ func (q *Lines) notifier(l *line) (notify func()) {
 	return func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.newsLocked(l)
+		q.noteEventLocked(l)
 	}
 }
 
-// Fail ends the waits of a line with an error that one caller has found out, and that is true for all who had joined by
-// the given time: otherwise they would find it out one after the other.
+// Fail ends the waits of all waiters that had joined the line by a time, with an error of the head. Otherwise each of them
+// would get that error only after its own polls, one after the other.
 func (q *Lines) Fail(key Key, since time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -461,7 +457,7 @@ func (q *Lines) Fail(key Key, since time.Time, err error) {
 		return
 	}
 	for e := l.waiters.Front(); e != nil; e = e.Next() {
-		if w := e.Value.(*Waiter); w.pending.err == nil && !w.since.After(since) {
+		if w := e.Value.(*Waiter); w.pending.err == nil && !w.joinedAt.After(since) {
 			w.pending.err = err
 			w.poke()
 		}
@@ -478,31 +474,31 @@ func (q *Lines) takeUpdate(w *Waiter) update {
 	return n
 }
 
-// setSeen shares what the head has seen with the waiters behind it.
-func (q *Lines) setSeen(w *Waiter, s Seen) {
+// setStatus shares the status by the head with the waiters behind it.
+func (q *Lines) setStatus(w *Waiter, s Status) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.line.seen = s
+	w.line.status = s
 }
 
-// seenBy returns what the head of the line of w has seen; own if it has not polled yet.
-func (q *Lines) seenBy(w *Waiter, own Seen) Seen {
+// statusFor returns the status of the line of w; own if the head has not polled yet.
+func (q *Lines) statusFor(w *Waiter, own Status) Status {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if s := w.line.seen; s != (Seen{}) {
+	if s := w.line.status; s != (Status{}) {
 		return s
 	}
 	return own
 }
 
-// failure is the error with which a waiter has to leave: see Fail.
+// failure returns the error with which a waiter has to leave, or nil: see Fail.
 func (q *Lines) failure(w *Waiter) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.pending.err
 }
 
-// Count is how many wait in any line.
+// Count returns the number of waiters in all lines.
 func (q *Lines) Count() (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -512,8 +508,8 @@ func (q *Lines) Count() (n int) {
 	return n
 }
 
-// Head is for tests. It reports whether the head of a line has looked since the latest news and sleeps, so that it
-// can be given a hold, or there is no head; and whether the head was given a grant that it has not taken yet.
+// Head is for tests. sleeps reports whether the head of a line has polled since the latest event and sleeps, so that it
+// can be given a hold; it is true without a head. given reports whether the head was given a grant that it has not taken.
 func (q *Lines) Head(key Key) (sleeps, given bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -522,7 +518,7 @@ func (q *Lines) Head(key Key) (sleeps, given bool) {
 		return true, false
 	}
 	w := l.head()
-	_, given = w.given.(*Grant)
-	// A head that has been poked does not sleep, though it may still say that it takes a hold.
-	return w.takes && !l.suppressed && len(w.wake) == 0 && w.poll.news == l.news, given
+	_, given = w.givenHold.(*Grant)
+	// A head that has been poked does not sleep, even if acceptsHold is still set.
+	return w.acceptsHold && !l.wakeSuppressed && len(w.wake) == 0 && w.poll.event == l.event, given
 }

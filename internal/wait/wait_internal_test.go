@@ -63,7 +63,7 @@ func poked(w *Waiter) bool {
 	}
 }
 
-var gotIt = &Left{Hold: &nothingBefore{}}
+var gotIt = &Exit{Hold: &noReleaseBefore{}}
 
 // A waiter becomes the head, and too few permits are free for it. There is news before it has
 // woken up to that, so both are one poke.
@@ -73,8 +73,8 @@ func TestNewsWakesAHeadThatFindsTooFewPermits(t *testing.T) {
 		key := keyOf("a")
 		first := q.enter(key, 0)
 		second, _ := q.join(key, 2, time.Now(), 0)
-		q.pollBegins(first)
-		q.leave(first, &Left{More: 1, Until: q.cfg.Timeline.Now().Add(time.Minute)})
+		q.notePoll(first)
+		q.leave(first, &Exit{Remaining: 1, Until: q.cfg.Timeline.Now().Add(time.Minute)})
 		if news {
 			q.notify()
 		}
@@ -88,7 +88,7 @@ func TestNewsWakesAHeadThatFindsTooFewPermits(t *testing.T) {
 
 // Behind a hold that lasts the next head need not look.
 func TestHeadDoesNotLookBehindAHoldThatLasts(t *testing.T) {
-	for name, left := range map[string]*Left{"a hold": gotIt, "nothing": nil} {
+	for name, left := range map[string]*Exit{"a hold": gotIt, "nothing": nil} {
 		q := newTest()
 		key := keyOf("a")
 		first := q.enter(key, 0)
@@ -109,11 +109,11 @@ func TestPermitsCountedBeforeTheNewsHoldUpNobody(t *testing.T) {
 		key := keyOf("a")
 		first := q.enter(key, 0)
 		second, _ := q.join(key, 2, time.Now(), 0)
-		q.pollBegins(first)
+		q.notePoll(first)
 		if news {
 			q.notify()
 		}
-		q.leave(first, &Left{More: 1, Until: q.cfg.Timeline.Now().Add(time.Minute)})
+		q.leave(first, &Exit{Remaining: 1, Until: q.cfg.Timeline.Now().Add(time.Minute)})
 		if n := q.takeUpdate(second); !poked(second) || (n.previous == nil) != news {
 			t.Errorf("with news: %v, it reads %+v", news, n)
 		}
@@ -232,11 +232,11 @@ func TestHeadYieldsToOtherClientsThatListen(t *testing.T) {
 			t.Fatalf("%d listen: %d others, a crowd: %v", heard, n, q.Crowded(w))
 		}
 	}
-	if d := q.yieldsFor(w, 0); d > 0 {
+	if d := q.yieldTime(w, 0); d > 0 {
 		t.Fatalf("it yields for %v before it has had the lock", d)
 	}
 	q.Yield(key, 100)
-	if d := q.yieldsFor(w, 40); d != 60 {
+	if d := q.yieldTime(w, 40); d != 60 {
 		t.Fatalf("it yields for %v, want 60ns", d)
 	}
 	q.leave(w, gotIt)
@@ -271,7 +271,7 @@ var poolLine = keyOf("pool")
 
 func (c *poolCall) Line() Key { return poolLine }
 
-func (c *poolCall) Look(context.Context) (left *Left, rest time.Duration, err error) {
+func (c *poolCall) Poll(context.Context) (exit *Exit, rest time.Duration, err error) {
 	p := c.pool
 	p.mu.Lock()
 	p.looks++
@@ -287,11 +287,11 @@ func (c *poolCall) Look(context.Context) (left *Left, rest time.Duration, err er
 	case free < c.Need:
 		return nil, -1, nil
 	case c.Place == nil:
-		return &Left{}, 0, nil
+		return &Exit{}, 0, nil
 	case c.forAll:
-		return &Left{ForAll: true}, 0, nil
+		return &Exit{ForAll: true}, 0, nil
 	}
-	return &Left{More: free - c.Need}, 0, nil
+	return &Exit{Remaining: free - c.Need}, 0, nil
 }
 
 func (c *poolCall) Subscribe(notify func()) (end func()) { notify(); return func() {} }
@@ -306,7 +306,7 @@ func newPool() *pool { return &pool{Lines: newLines()} }
 func (p *pool) ask(ctx context.Context, need int64, forAll bool) chan error {
 	p.serial++
 	c := &poolCall{pool: p, forAll: forAll}
-	c.Call = Call{Lines: p.Lines, Asks: c, Seen: &Seen{}, Who: p.serial, Need: need, Longest: time.Minute}
+	c.Call = Call{Lines: p.Lines, Poller: c, Status: &Status{}, Who: p.serial, Need: need, Longest: time.Minute}
 	done := make(chan error, 1)
 	go func() {
 		c.Sleeper.Begin(p.cfg.Env)
@@ -489,11 +489,11 @@ func aboutToListen(t *testing.T, q *Lines, key Key) *Waiter {
 	t.Helper()
 	w, _ := q.join(key, 1, time.Now(), 0)
 	w.line.unsub = func() {}
-	w.line.served = true
+	w.line.hasServed = true
 	if !q.Sleeps(w, true, StandBy{}) {
 		t.Fatal("does not listen")
 	}
-	if !q.Give(key, "a hold", Seen{}) {
+	if !q.Give(key, "a hold", Status{}) {
 		t.Fatal("not given")
 	}
 	return w
@@ -533,13 +533,13 @@ func TestSubscriptionToGrantsOfARemovedLineEnds(t *testing.T) {
 func TestGrantBeforeTheWaiterSleeps(t *testing.T) {
 	q := newLines()
 	w, _ := q.join(Key{Lock: protocol.LockID{Family: "lock", Name: "a"}}, 1, time.Now(), 0)
-	q.Granted(w, &protocol.Grant{ID: "c:1", Token: 7, Look: 1}, 0, time.Hour)
+	q.Granted(w, &protocol.Grant{ID: "c:1", Token: 7, Poll: 1}, 0, time.Hour)
 	for _, is := range []struct {
 		StandBy
 		given bool
-	}{{StandBy{ID: "c:1", Look: 2}, false}, {StandBy{ID: "c:2", Look: 1}, false}, {StandBy{}, false}, {StandBy{ID: "c:1", Look: 1}, true}, {StandBy{ID: "c:1", Look: 1}, false}, {StandBy{ID: "c:1"}, false}} {
+	}{{StandBy{ID: "c:1", Poll: 2}, false}, {StandBy{ID: "c:2", Poll: 1}, false}, {StandBy{}, false}, {StandBy{ID: "c:1", Poll: 1}, true}, {StandBy{ID: "c:1", Poll: 1}, false}, {StandBy{ID: "c:1"}, false}} {
 		q.Sleeps(w, true, is.StandBy)
-		if got, was := q.awake(w).(*Grant); was != is.given || was && got.Token != 7 {
+		if got, was := q.takeGiven(w).(*Grant); was != is.given || was && got.Token != 7 {
 			t.Errorf("%+v: %+v", is, got)
 		}
 	}

@@ -205,7 +205,7 @@ func (p *poller[S]) run() {
 			if changed {
 				sleep, pause = gap, gap
 			}
-			if changed || woken != clock.ByNews || failures > 0 {
+			if changed || woken != clock.ByMessage || failures > 0 {
 				pause = min(2*pause, ps.Longest)
 			} else {
 				planned = true // a watch that joins does not change the pace

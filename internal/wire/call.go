@@ -18,36 +18,36 @@ var (
 	errTick = errors.New("the timer has fired") // not an answer
 )
 
-// call waits for the reply to a request: of a Do, or of an errand whose first copy has none yet. It is reused
+// call waits for the reply to a request: of a Do, or of an errand whose first copy has no reply yet. A call is reused
 // when all its copies have got their replies: then no other goroutine has it.
 type call struct {
-	answers chan Answer   // has room for all copies under way, and for the ticks of the timer
-	over    chan struct{} // closed if the call ends while a copy is under way
-	timer   *time.Timer   // sends a tick to answers: a separate channel would make each wait slower
-	armed   time.Time     // when the timer fires, unless its tick is in answers; zero otherwise
+	answers   chan Answer   // has room for all copies under way, and for the ticks of the timer
+	abandoned chan struct{} // closed if the call ends while a copy is under way
+	timer     *time.Timer   // sends a tick to answers: a separate channel would make each wait slower
+	armed     time.Time     // when the timer fires, unless its tick is in answers; zero otherwise
 
-	d        *Deployment
-	r        *Request
-	errand   Errand          // errand whose first copy has no reply yet; nil for a Do
-	ctx      context.Context // context of the caller
-	budget   time.Duration
-	began    time.Time
-	deadline time.Time
-	pause    time.Duration // pause before the next copy, after a failure
-	last     error         // latest failure of a copy
-	heard    time.Time     // when that failure came
-	absent   *Answer       // reply of a copy that found nothing to do while others were under way
-	answered int           // copies that found nothing to do
-	late     time.Time     // when the next copy is due; zero if it is not
-	patience time.Duration
-	held     job          // copy that waits for a worker
-	in       *sender      // sender of the first copy, which may wait there
-	queued   bool         // that copy still waits; guarded by the mutex of in, like begun
-	begun    time.Time    // when a worker took the waiting copy; zero if none has
-	withdrew bool         // a copy was withdrawn: its job may stay in a queue for a while
-	waiting  int          // copies without a reply
-	sent     int          // copies that may have run or may run yet
-	taken    [copies]bool // slots of the copies without a reply
+	d             *Deployment
+	r             *Request
+	errand        Errand          // errand whose first copy has no reply yet; nil for a Do
+	ctx           context.Context // context of the caller
+	budget        time.Duration
+	began         time.Time
+	deadline      time.Time
+	pause         time.Duration // pause before the next copy, after a failure
+	last          error         // latest failure of a copy
+	failedAt      time.Time     // when the latest failure came
+	notFound      *Answer       // reply of a copy that found nothing to do while others were under way
+	notFoundCount int           // copies that found nothing to do
+	nextCopyAt    time.Time     // when the next copy is due; zero if no copy is due
+	patience      time.Duration
+	waitingJob    job          // copy that waits for a worker
+	firstSender   *sender      // sender of the first copy, which may wait there
+	queued        bool         // the first copy still waits; guarded by the mutex of firstSender, like begun
+	begun         time.Time    // when a worker took the waiting copy; zero if none has
+	withdrew      bool         // a copy was withdrawn: its job may stay in a queue for a while
+	waiting       int          // copies without a reply
+	sent          int          // copies that may have run or may run yet
+	taken         [copies]bool // slots of the copies without a reply
 
 	// flights has the copy in each slot, once a worker has begun with it, or grounded if it may not begin.
 	flights [copies]atomic.Pointer[flight]
@@ -57,7 +57,7 @@ type call struct {
 func newCall() *call {
 	// There is one tick at a time, or two if the timer fires just before it is set again and the process is
 	// stopped then. A worker must not wait for room, because the caller may have left.
-	c := &call{answers: make(chan Answer, copies+2), over: make(chan struct{})}
+	c := &call{answers: make(chan Answer, copies+2), abandoned: make(chan struct{})}
 	c.timer = time.AfterFunc(time.Hour, func() {
 		select {
 		case c.answers <- Answer{Err: errTick}:
@@ -111,7 +111,7 @@ func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) A
 	}
 	c, now := d.calls.get(), time.Now()
 	c.d, c.r, c.ctx = d, r, ctx
-	c.begin(now, budget)
+	c.start(now, budget)
 	c.launch(now, c.direct(now))
 	if len(c.answers) == 0 {
 		c.arm(now)
@@ -119,8 +119,8 @@ func (d *Deployment) Do(ctx context.Context, budget time.Duration, r *Request) A
 	return c.result()
 }
 
-// begin begins a call, as of some time.
-func (c *call) begin(now time.Time, budget time.Duration) {
+// start begins a call that counts from now.
+func (c *call) start(now time.Time, budget time.Duration) {
 	// Waiting for replicas is not a delay of the reply.
 	c.patience = budget / copies
 	if c.r.Acked {
@@ -128,17 +128,17 @@ func (c *call) begin(now time.Time, budget time.Duration) {
 		c.patience += c.d.cfg.AckTimeout
 	}
 	c.budget, c.began, c.deadline = budget, now, now.Add(budget)
-	c.waiting, c.sent, c.taken, c.in, c.begun = 0, 0, [copies]bool{}, &c.d.senders.free, time.Time{}
-	c.pause, c.last, c.absent, c.answered = 10*time.Millisecond, nil, nil, 0
+	c.waiting, c.sent, c.taken, c.firstSender, c.begun = 0, 0, [copies]bool{}, &c.d.senders.free, time.Time{}
+	c.pause, c.last, c.notFound, c.notFoundCount = 10*time.Millisecond, nil, nil, 0
 }
 
 // follow begins the call of an errand whose first copy was sent before.
 func (c *call) follow(sent time.Time, budget time.Duration, f *flight) {
-	c.begin(sent, budget)
+	c.start(sent, budget)
 	c.waiting, c.sent, c.taken[0] = 1, 1, true
 	c.flights[0].Store(f)
 	now := time.Now()
-	c.late = now.Add(c.deadline.Sub(now) / copies)
+	c.nextCopyAt = now.Add(c.deadline.Sub(now) / copies)
 	c.arm(now)
 }
 
@@ -146,14 +146,14 @@ func (c *call) follow(sent time.Time, budget time.Duration, f *flight) {
 func (c *call) result() Answer {
 	a := c.wait()
 	if c.waiting > 0 {
-		close(c.over) // go-redis sends no copy now that it has not sent yet
+		close(c.abandoned) // go-redis must not send copies that it has not sent yet
 	}
 	if c.waiting > 0 || c.withdrew {
 		c.timer.Stop()
 		return a
 	}
 	d := c.d
-	c.d, c.r, c.errand, c.ctx, c.in = nil, nil, nil, nil, nil
+	c.d, c.r, c.errand, c.ctx, c.firstSender = nil, nil, nil, nil, nil
 	d.calls.put(c)
 	return a
 }
@@ -164,14 +164,14 @@ func (c *call) result() Answer {
 func (c *call) launch(now time.Time, by way) {
 	c.waiting++
 	c.sent++
-	c.late = time.Time{}
-	if c.waiting < copies { // otherwise one of them has to be answered or fail first
-		c.late = now.Add(c.patience)
+	c.nextCopyAt = time.Time{}
+	if c.waiting < copies { // otherwise one of the copies has to be answered or fail first
+		c.nextCopyAt = now.Add(c.patience)
 	}
 	to := &c.d.senders.free
 	if c.waiting == 1 {
 		to = c.d.senderOf(c.r)
-		c.in = to
+		c.firstSender = to
 	}
 	j := c.d.newJob()
 	j.call, j.r, j.slot = c, c.r, c.slot()
@@ -183,8 +183,8 @@ func (c *call) launch(now time.Time, by way) {
 	case self != nil:
 		self.serveSelf()
 	case !begins:
-		c.held = j
-		c.late = now.Add(c.budget / overduePart)
+		c.waitingJob = j
+		c.nextCopyAt = now.Add(c.budget / overduePart)
 	}
 }
 
@@ -213,9 +213,9 @@ func (c *call) recall() {
 // withdraw withdraws the copy that waits for a worker, which was never sent. It reports whether there was
 // one.
 func (c *call) withdraw() bool {
-	j := c.held
-	c.held = job{}
-	if j.call == nil || !c.in.withdraw(c) {
+	j := c.waitingJob
+	c.waitingJob = job{}
+	if j.call == nil || !c.firstSender.withdraw(c) {
 		return false
 	}
 	c.withdrew, c.taken[j.slot] = true, false
@@ -229,38 +229,38 @@ func (c *call) withdraw() bool {
 // worker. Each call checks that for itself, so calls that share a pipeline do not all send their second copy in the same
 // instant.
 func (c *call) isEarly(now time.Time) bool {
-	if c.held.call == nil {
+	if c.waitingJob.call == nil {
 		return false
 	}
-	if _, waits := c.in.taken(c); waits {
-		c.late = now.Add(c.budget / overduePart)
+	if _, waits := c.firstSender.taken(c); waits {
+		c.nextCopyAt = now.Add(c.budget / overduePart)
 	} else {
-		c.held = job{}
-		c.late = now.Add(c.patience)
+		c.waitingJob = job{}
+		c.nextCopyAt = now.Add(c.patience)
 	}
 	return true
 }
 
-// next returns the time for another copy, or the deadline if that is earlier.
-func (c *call) next() time.Time {
-	if !c.late.IsZero() && c.late.Before(c.deadline) {
-		return c.late
+// wakeAt returns when another copy is due, or the deadline if that is earlier.
+func (c *call) wakeAt() time.Time {
+	if !c.nextCopyAt.IsZero() && c.nextCopyAt.Before(c.deadline) {
+		return c.nextCopyAt
 	}
 	return c.deadline
 }
 
-// arm makes the timer fire at the next time, or before. A timer that was armed for an earlier request stays
-// armed: to set and stop it for each request costs more than a tick that comes too early now and then.
+// arm makes the timer fire at wakeAt, or before. A timer that was armed for an earlier request stays armed: to set and
+// stop it for each request costs more than an occasional early tick.
 func (c *call) arm(now time.Time) {
-	if next := c.next(); c.armed.IsZero() || c.armed.After(next) {
-		c.armed = next
-		c.timer.Reset(next.Sub(now))
+	if at := c.wakeAt(); c.armed.IsZero() || c.armed.After(at) {
+		c.armed = at
+		c.timer.Reset(at.Sub(now))
 	}
 }
 
 // isLate reports, when the timer has fired, whether another copy is due. Otherwise the deadline has passed.
 func (c *call) isLate(now time.Time) bool {
-	return now.Before(c.deadline) && !c.late.IsZero() && !now.Before(c.late)
+	return now.Before(c.deadline) && !c.nextCopyAt.IsZero() && !now.Before(c.nextCopyAt)
 }
 
 // wait waits for a reply, and sends other copies.
@@ -285,16 +285,16 @@ func (c *call) isDone(a *Answer) bool {
 	c.takes(a)
 	switch {
 	case a.Err == nil && c.r.OneEffect && !c.r.isDoneBy(a):
-		c.answered++
+		c.notFoundCount++
 		if c.r.Each {
-			*a = a.after(c.absent)
+			*a = a.after(c.notFound)
 		}
 		if c.waiting > 0 {
 			found := *a // so that only this answer is allocated
-			c.absent = &found
+			c.notFound = &found
 			return false
 		}
-		a.Unsure = c.sent > c.answered
+		a.Unsure = c.sent > c.notFoundCount
 	case a.Err == nil || !Transient(a.Err):
 		c.recall()
 		a.Err = final(a.Err)
@@ -309,22 +309,22 @@ func (c *call) isDone(a *Answer) bool {
 func (c *call) takes(a *Answer) {
 	c.waiting--
 	c.taken[a.slot] = false
-	c.held = job{}
+	c.waitingJob = job{}
 }
 
-// isOver is called when a copy has failed with an error that may pass. It reports whether the call ends with it;
+// isOver is called when a copy has failed with a transient error. It reports whether the call ends with that error;
 // otherwise another copy is sent after a pause.
 func (c *call) isOver(a *Answer) bool {
 	d, r, now := c.d, c.r, time.Now()
-	c.last, c.heard = a.Err, now
+	c.last, c.failedAt = a.Err, now
 	ran := a.Unsure || !a.unsent && !NotExecuted(a.Err)
 	if !ran {
 		c.sent--
 	}
 	switch {
-	case c.absent != nil && c.waiting == 0:
-		*a = *c.absent
-		a.Unsure = c.sent > c.answered
+	case c.notFound != nil && c.waiting == 0:
+		*a = *c.notFound
+		a.Unsure = c.sent > c.notFoundCount
 		return true
 	case r.NoResend && ran:
 		*a = Answer{Err: Failure(a.Err), Unsure: true}
@@ -337,7 +337,7 @@ func (c *call) isOver(a *Answer) bool {
 	}
 	d.cfg.Events.Retried(c.ctx, r.Name(), a.Err)
 	d.RefreshTopology()
-	c.late = now.Add(c.pause)
+	c.nextCopyAt = now.Add(c.pause)
 	c.arm(now)
 	c.pause = min(2*c.pause, 200*time.Millisecond)
 	return false
@@ -349,7 +349,7 @@ func (c *call) tick() bool {
 	now := time.Now()
 	c.armed = time.Time{}
 	switch {
-	case now.Before(c.next()): // it was armed for an earlier request
+	case now.Before(c.wakeAt()): // it was armed for an earlier request
 	case !c.isLate(now):
 		return false
 	case c.isEarly(now):
@@ -357,9 +357,9 @@ func (c *call) tick() bool {
 		if c.waiting == 0 {
 			return false
 		}
-		c.late = time.Time{}
-	case c.waiting > 0 && (c.r.NoResend || c.absent != nil):
-		c.late = time.Time{}
+		c.nextCopyAt = time.Time{}
+	case c.waiting > 0 && (c.r.NoResend || c.notFound != nil):
+		c.nextCopyAt = time.Time{}
 	default:
 		if c.waiting > 0 {
 			c.d.cfg.Events.Retried(c.ctx, c.r.Name(), errLate)
@@ -384,7 +384,7 @@ func (c *call) leave() Answer {
 		c.takes(&a)
 		if a.Err == nil {
 			c.recall()
-			a = a.after(c.absent)
+			a = a.after(c.notFound)
 			a.Unsure = c.sent > 1
 			return a
 		}
@@ -394,12 +394,12 @@ func (c *call) leave() Answer {
 	default:
 	}
 	c.recall()
-	if c.absent != nil {
-		c.absent.Unsure = true
-		return *c.absent
+	if c.notFound != nil {
+		c.notFound.Unsure = true
+		return *c.notFound
 	}
 	last := c.last
-	if IsReply(last) && c.waiting > 0 && time.Since(c.heard) > c.patience {
+	if IsReply(last) && c.waiting > 0 && time.Since(c.failedAt) > c.patience {
 		last = nil // the server answered before, and is silent now
 	}
 	waited := time.Since(c.began)
@@ -414,7 +414,7 @@ func (c *call) leave() Answer {
 		return Answer{Err: &notSent{c.budget}}
 	}
 	err := NoAnswer(c.budget, last)
-	if at, _ := c.in.taken(c); !at.IsZero() && (last == nil || CutOff(last)) && c.waitedLong(at.Sub(c.began)) {
+	if at, _ := c.firstSender.taken(c); !at.IsZero() && (last == nil || CutOff(last)) && c.waitedLong(at.Sub(c.began)) {
 		err = &sentLate{err, at.Sub(c.began)}
 	}
 	return Answer{Err: err, Unsure: c.sent > 0}
@@ -422,5 +422,5 @@ func (c *call) leave() Answer {
 
 // waitedLong reports whether a wait in this process was long, while the server answered others.
 func (c *call) waitedLong(d time.Duration) bool {
-	return d >= c.budget/overduePart && c.in.answersSince(c.began)
+	return d >= c.budget/overduePart && c.firstSender.answersSince(c.began)
 }

@@ -324,7 +324,7 @@ func TestOneEffectOfTwoCopies(t *testing.T) {
 				r.OneEffect, r.Each = true, c.each
 				call := newCall()
 				call.d, call.r, call.ctx = d, r, bg
-				call.begin(time.Now(), time.Hour)
+				call.start(time.Now(), time.Hour)
 				call.waiting, call.sent = len(replies), len(replies)
 				var last Answer
 				for i, reply := range replies {

@@ -69,9 +69,9 @@ func (s *sentCopy) Args() []any {
 func (s *sentCopy) Clone() redis.Cmder { return redis.NewCmd(context.Background(), s.Args()...) }
 
 // newCopy returns a copy of a request, with the text of its script (whole) or its hash. Its context has the values of
-// ctx, and ends at the deadline, or when over is closed.
-func newCopy(ctx context.Context, r *Request, whole bool, deadline time.Time, over <-chan struct{}) *sentCopy {
-	s := &sentCopy{io: ioContext{Context: ctx, deadline: deadline, over: over}}
+// ctx, and ends at the deadline, or when abandoned is closed.
+func newCopy(ctx context.Context, r *Request, whole bool, deadline time.Time, abandoned <-chan struct{}) *sentCopy {
+	s := &sentCopy{io: ioContext{Context: ctx, deadline: deadline, abandoned: abandoned}}
 	// The result of NewCmd does not escape, so it is not allocated.
 	s.Cmd = *redis.NewCmd(&s.io, r.words(s.room[:0], whole)...)
 	if r.Script != nil {
@@ -87,10 +87,10 @@ type packed struct {
 	flights []flight                        // flights of the batch; nil if no request can be withdrawn
 	some    func(which []int) (words []any) // words for some of the requests
 
-	mu    sync.Mutex // guards the rest
-	words []any      // words that Args has returned
-	kept  []int      // requests in these words
-	over  bool       // Args returns no request any more
+	mu       sync.Mutex // guards the rest
+	words    []any      // words that Args has returned
+	kept     []int      // requests in these words
+	isSealed bool       // Args returns no request any more
 }
 
 func (*packed) NoRetry() bool { return true }
@@ -114,7 +114,7 @@ func (c *packed) Args() []any {
 }
 
 func (c *packed) leaveLocked() []int {
-	if c.over {
+	if c.isSealed {
 		return nil
 	} else if c.flights == nil {
 		return c.which
@@ -129,7 +129,7 @@ func (c *packed) Clone() redis.Cmder { return redis.NewCmd(context.Background(),
 func (c *packed) sent() []int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over = true; c.words == nil && c.Err() == nil {
+	if c.isSealed = true; c.words == nil && c.Err() == nil {
 		return c.which
 	}
 	return c.kept
@@ -141,7 +141,7 @@ func (c *packed) sent() []int {
 type ioContext struct {
 	context.Context // context of the caller
 	deadline        time.Time
-	over            <-chan struct{}
+	abandoned       <-chan struct{}
 }
 
 // Deadline implements context.Context.
@@ -153,12 +153,12 @@ func (c *ioContext) Deadline() (time.Time, bool) {
 }
 
 // Done implements context.Context.
-func (c *ioContext) Done() <-chan struct{} { return c.over }
+func (c *ioContext) Done() <-chan struct{} { return c.abandoned }
 
 // Err implements context.Context.
 func (c *ioContext) Err() error {
 	select {
-	case <-c.over:
+	case <-c.abandoned:
 	default:
 		return nil
 	}

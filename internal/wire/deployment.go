@@ -145,8 +145,8 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 	default:
 		d.cluster, _ = rdb.(clusterNodes)
 	}
-	d.senders.open(d, cmp.Or(cfg.Alone, alone), atATime)
-	d.direct.open(rdb, cfg.UnlockTimeout)
+	d.senders.setLimits(d, cmp.Or(cfg.Alone, alone), atATime)
+	d.direct.prepare(rdb, cfg.UnlockTimeout)
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d, nil
 }

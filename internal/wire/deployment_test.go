@@ -42,7 +42,7 @@ func TestPipelinesOfADeployment(t *testing.T) {
 	}
 	var s senders
 	for _, c := range []struct{ atATime, near, far int }{{20, pipelines, farPipelines}, {5, pipelines, 5}, {-1, 1, 1}} {
-		s.open(d, alone, c.atATime)
+		s.setLimits(d, alone, c.atATime)
 		if s.one.near != c.near || s.one.far != c.far {
 			t.Errorf("%d at a time: %d and %d, want %d and %d", c.atATime, s.one.near, s.one.far, c.near, c.far)
 		}

@@ -41,15 +41,15 @@ const (
 	mostDirect = 4
 )
 
-// direct is how the callers of a deployment send copies themselves.
+// direct has what the callers of a deployment need to send copies themselves.
 type direct struct {
-	rdb    *redis.Client // nil if only workers send, as to a cluster, whose nodes have separate hooks
-	own    bool          // the timeouts of rdb are short enough, and rdb is used itself
-	steady time.Duration // timeout of a copy whose context never ends
-	ways   atomic.Pointer[ways]
-	later  laterHooks   // hook of rdb that detects later hooks
-	looked atomic.Bool  // a copy of a worker has searched for earlier hooks of rdb, or is searching
-	cut    atomic.Int64 // when a copy last got no reply in time, in Unix nanoseconds; 0 if that never happened
+	rdb        *redis.Client // nil if only workers send, as to a cluster, whose nodes have separate hooks
+	own        bool          // the timeouts of rdb are short enough, and rdb is used itself
+	steady     time.Duration // timeout of a copy whose context never ends
+	ways       atomic.Pointer[ways]
+	later      laterHooks   // hook of rdb that detects later hooks
+	hookSearch atomic.Bool  // a copy of a worker has searched for earlier hooks of rdb, or searches now
+	cut        atomic.Int64 // when a copy last got no reply in time, in Unix nanoseconds; 0 if that never happened
 }
 
 // ways has the way for contexts that may end, and the way for others.
@@ -61,9 +61,9 @@ type way struct {
 	within time.Duration
 }
 
-// open prepares direct sending with a client. Callers send only after a copy of a worker has met no hook: a hook that
+// prepare prepares direct sending with a client. Callers send only after a copy of a worker has met no hook: a hook that
 // blocks would hold up the caller.
-func (s *direct) open(rdb redis.UniversalClient, unlockTimeout time.Duration) {
+func (s *direct) prepare(rdb redis.UniversalClient, unlockTimeout time.Duration) {
 	s.steady = min(steadyWithin, unlockTimeout*7/15)
 	r, ok := rdb.(*redis.Client)
 	if !ok {
@@ -126,17 +126,17 @@ func ofGoRedis(function string) bool {
 // none of its hooks: go-redis 9.22 and 9.23 drop them.
 func (s *direct) hooked() bool { return s.rdb != nil && s.later.Load() }
 
-// looks reports whether a copy of a worker has to search for earlier hooks.
-func (s *direct) looks() bool {
-	return s.rdb != nil && !s.looked.Load() && s.looked.CompareAndSwap(false, true)
+// startHookSearch reports whether a copy of a worker has to search for earlier hooks. Only one copy searches at a time.
+func (s *direct) startHookSearch() bool {
+	return s.rdb != nil && !s.hookSearch.Load() && s.hookSearch.CompareAndSwap(false, true)
 }
 
-// found records what a copy that searched for hooks has found. If the copy was not sent, the next one searches. Callers do
-// not send to servers that announce maintenance, because go-redis then changes the timeouts of connections.
-func (s *direct) found(c *lookingCopy, answered bool) {
+// noteHookSearch records the result of a copy that searched for hooks. If the copy was not sent, the next one searches.
+// Callers do not send to servers that announce maintenance, because go-redis then changes the timeouts of connections.
+func (s *direct) noteHookSearch(c *searchingCopy, answered bool) {
 	switch {
-	case !c.asked.Load() && !answered:
-		s.looked.Store(false)
+	case !c.argsCalled.Load() && !answered:
+		s.hookSearch.Store(false)
 		return
 	case !c.plain():
 		return
@@ -151,15 +151,15 @@ func (s *direct) found(c *lookingCopy, answered bool) {
 	}
 }
 
-// lookingCopy is a copy that searches for hooks.
-type lookingCopy struct {
+// searchingCopy is a copy that searches for hooks.
+type searchingCopy struct {
 	*sentCopy
-	asked, hooked atomic.Bool
+	argsCalled, hooked atomic.Bool
 }
 
 // Args implements redis.Cmder.
-func (c *lookingCopy) Args() []any {
-	c.asked.Store(true)
+func (c *searchingCopy) Args() []any {
+	c.argsCalled.Store(true)
 	if !unhooked() {
 		c.hooked.Store(true)
 	}
@@ -167,9 +167,9 @@ func (c *lookingCopy) Args() []any {
 }
 
 // plain reports whether the copy was written, and met no hook.
-func (c *lookingCopy) plain() bool { return c.asked.Load() && !c.hooked.Load() }
+func (c *searchingCopy) plain() bool { return c.argsCalled.Load() && !c.hooked.Load() }
 
-// unhooked reports whether only functions of go-redis are on the stack between lookingCopy.Args, which calls it, and
+// unhooked reports whether only functions of go-redis are on the stack between its caller searchingCopy.Args and
 // Deployment.send. A hook that continues on another goroutine is detected too.
 func unhooked() bool {
 	var pcs [64]uintptr

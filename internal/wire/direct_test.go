@@ -34,7 +34,7 @@ func near(t *testing.T) (*Deployment, *faultproxy.Proxy) {
 
 // stayNear takes the last answers for fast ones.
 func stayNear(d *Deployment) {
-	change(d, func(s *sender) { s.heard, s.fast, s.usual, s.far = time.Now(), true, nearby/10, 0 })
+	change(d, func(s *sender) { s.repliedAt, s.fast, s.usual, s.far = time.Now(), true, nearby/10, 0 })
 }
 
 func change(d *Deployment, how func(s *sender)) {
@@ -147,7 +147,7 @@ func TestClientsThatCallersMayUse(t *testing.T) {
 		for i := range 3 {
 			ask := newCall()
 			ask.d, ask.r, ask.ctx = d, echoOf("a"), bg
-			ask.begin(time.Now(), time.Minute)
+			ask.start(time.Now(), time.Minute)
 			if by := ask.direct(time.Now()); (by.client != nil) != (c.may && i > 0) {
 				t.Errorf("%s, after %d requests: %v", name, i, by)
 			}

@@ -62,7 +62,7 @@ func conns(t *testing.T, d *Deployment, n int) {
 func TestLookFromBeforeAHookWasAdded(t *testing.T) {
 	d, proxy := near(t)
 	conns(t, d, 3) // go-redis asks hooks for each new one, too
-	d.direct.looked.Store(false)
+	d.direct.hookSearch.Store(false)
 	reached, free := make(chan struct{}), make(chan struct{})
 	proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
 		if isEcho(cmd, "early") {

@@ -61,9 +61,9 @@ func (d *Deployment) End(end func()) {
 	d.sending.Add(-1)
 }
 
-// park makes an errand wait for a PING, if the server may be silent. See Ask for w.
+// park makes an errand wait for the reply to a PING, if the server may be silent. See Ask for w.
 func (s *sender) park(j job) (w *Waiting, waits bool) {
-	if !s.d.lost() { // most often, and without allocating the job
+	if !s.d.lost() { // the usual case, which does not allocate the job
 		return nil, false
 	}
 	return s.awaitPing(j)

@@ -104,7 +104,7 @@ func hold(t *testing.T, d *Deployment, proxy *faultproxy.Proxy) (release func())
 	t.Helper()
 	d.senders.votes.far = 0 // however slow this machine is, the server is near
 	free := make(chan struct{})
-	reached := make(chan struct{}, asked)
+	reached := make(chan struct{}, voteWorkers)
 	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
 		if isEcho(c, "first") {
 			reached <- struct{}{}
@@ -113,7 +113,7 @@ func hold(t *testing.T, d *Deployment, proxy *faultproxy.Proxy) (release func())
 		return faultproxy.Pass
 	})
 	var first []*errand
-	for range asked {
+	for range voteWorkers {
 		first = append(first, newErrand("first"))
 		d.Ask(first[len(first)-1])
 		<-reached
@@ -208,7 +208,7 @@ func TestAskAgain(t *testing.T) {
 	d, proxy := behindFor(t, longestIO)
 	d.senders.votes.far = 0 // however slow this machine is, the server is near
 	warm(t, d)
-	lost := make(chan bool, asked)
+	lost := make(chan bool, voteWorkers)
 	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
 		if isEcho(c, "lost") {
 			select {
@@ -220,7 +220,7 @@ func TestAskAgain(t *testing.T) {
 		return faultproxy.Pass
 	})
 	var all []*errand
-	for i := range asked {
+	for i := range voteWorkers {
 		e := newErrand("lost")
 		e.timeout = 20 * time.Second
 		all = append(all, e)
@@ -241,7 +241,7 @@ func TestAskAgain(t *testing.T) {
 	for _, e := range all {
 		e.must(t, true)
 	}
-	if n := proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "lost") }); n != 2*asked {
+	if n := proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "lost") }); n != 2*voteWorkers {
 		t.Errorf("sent %d times", n)
 	}
 }
@@ -412,7 +412,7 @@ func TestWorkerOfErrandsThatAHookEnds(t *testing.T) {
 			runtime.Goexit()
 		}
 	}})
-	for range 2 * asked {
+	for range 2 * voteWorkers {
 		e := newErrand("hooked")
 		d.Ask(e)
 		e.must(t, false) // the first one has not left this process, and never will
@@ -607,7 +607,7 @@ func TestWhatIsLateFollowsTheServer(t *testing.T) {
 		{10 * ms, 50, 100 * ms},
 	} {
 		for range c.times {
-			s.hearsLocked(time.Now(), c.takes)
+			s.noteReplyLocked(time.Now(), c.takes)
 		}
 		if got := s.patience(800 * ms).Round(5 * ms); got != c.late {
 			t.Errorf("after %d of %v: %v, want %v", c.times, c.takes, got, c.late)

@@ -83,9 +83,9 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 		if try > 0 && flights == nil {
 			// The server does not know a script, and its reply may have been late. No caller waits for a round, so the text
 			// is sent in any case: the next round would have to send it too.
-			again, cancel := d.roundContext()
+			retryCtx, cancel := d.roundContext()
 			defer cancel()
-			ctx = again
+			ctx = retryCtx
 		}
 		pipe := node.Pipeline()
 		loaded := map[*Script]bool{}
@@ -106,7 +106,7 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 		if acked {
 			confirmed, _ = wait.Int()
 		}
-		var again []*parcel
+		var resend []*parcel
 		for _, p := range todo {
 			err := p.cmd.Err()
 			p.tries++
@@ -114,14 +114,14 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 				continue
 			}
 			if p.tries < mostTries && d.needsText(err) {
-				again = append(again, p)
+				resend = append(resend, p)
 				continue
 			}
-			for _, i := range d.open(p, batch, answers, confirmed) {
-				again = append(again, &parcel{script: batch[i].Script, which: []int{i}})
+			for _, i := range d.unpack(p, batch, answers, confirmed) {
+				resend = append(resend, &parcel{script: batch[i].Script, which: []int{i}})
 			}
 		}
-		todo = again
+		todo = resend
 	}
 }
 
@@ -154,10 +154,10 @@ func spread(sent []redis.Cmder, err error) {
 	}
 }
 
-// open stores the answers of a parcel. It returns the requests that have to be sent alone: the server refused
+// unpack stores the answers of a parcel. It returns the requests that have to be sent alone: the server refused
 // them, or the whole parcel. The reason may be a single request with a key that the user must not use, or, at
 // a node of a cluster, keys of several slots.
-func (d *Deployment) open(p *parcel, batch []*Request, answers []Answer, confirmed int) (alone []int) {
+func (d *Deployment) unpack(p *parcel, batch []*Request, answers []Answer, confirmed int) (alone []int) {
 	err := p.cmd.Err()
 	if !p.many {
 		i := p.which[0]

@@ -64,8 +64,8 @@ func (d *Deployment) Prepare(key string) {
 
 // poolsApart reports whether pipelines have a separate pool. Versions of go-redis before 9.22 have none.
 func poolsApart(stats *redis.PoolStats) bool {
-	of := reflect.ValueOf(stats).Elem().FieldByName("PipelineStats")
-	return of.IsValid() && !of.IsNil()
+	field := reflect.ValueOf(stats).Elem().FieldByName("PipelineStats")
+	return field.IsValid() && !field.IsNil()
 }
 
 // askPing sends a PING as a pipeline.

@@ -63,8 +63,8 @@ type Request struct {
 	// asks for that on the same connection.
 	Acked bool
 
-	// Told: the reply is passed to the told function of Round.Send.
-	Told bool
+	// Reported: the reply is passed to the report function of Round.Send.
+	Reported bool
 
 	// Main is the index of the key that may have another type if Redis replies WRONGTYPE. With Step,
 	// every Step-th key after it may have another type, too.
@@ -148,7 +148,7 @@ func (r *Request) main() (some []string) {
 
 // kind returns the type that these keys should have.
 func (r *Request) kind() string {
-	switch of, _, _ := strings.Cut(r.Name(), "/"); of {
+	switch family, _, _ := strings.Cut(r.Name(), "/"); family {
 	case "semaphore", "permits", "latch", "barrier":
 		return "string"
 	}
@@ -224,9 +224,9 @@ func (r *Request) appendArgs(to []any) []any {
 type Answer struct {
 	Val  any
 	Acks int // replicas that confirmed
-	// Heard is how many connections got what the script published, if the script reports it.
-	Heard int
-	Err   error
+	// Receivers is how many connections got the message of the script, if the script reports it.
+	Receivers int
+	Err       error
 	// Unsure: another copy of the request than the one with this reply may have run, or may run yet.
 	Unsure bool
 	// unsent: the copy that failed has not left this process, and never will.
@@ -311,7 +311,7 @@ func Fields(val any) map[string]any {
 
 // unwrapPublish splits a reply of the form {reply, reason why Redis refused to publish}, or {reply, number
 // of connections that got the message}: see scripts/shared/publish.lua.
-func unwrapPublish(r *Request, val any) (reply any, heard int, why string) {
+func unwrapPublish(r *Request, val any) (reply any, receivers int, why string) {
 	if r.Script == nil || !r.Script.Publishes {
 		return val, 0, ""
 	}

@@ -42,12 +42,12 @@ func (r *Round) Add(request *Request, done func(sent time.Time, a Answer)) {
 func (r *Round) Busy() { r.busy = true }
 
 // Send sends the round and returns when all requests have got a reply or have failed; in a cluster it
-// returns sooner, and waits for each node in a goroutine. told is called after each pipeline, when done
-// was called for its requests, with the answers to the requests with Told.
-func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
+// returns sooner, and waits for each node in a goroutine. report is called after each pipeline, when done
+// was called for its requests, with the answers to the requests with Reported.
+func (r *Round) Send(report func(node redis.UniversalClient, answers []Answer)) {
 	d := r.d
 	if d.cluster == nil {
-		r.sendTo(d.rdb, d.io, r.all, told)
+		r.sendTo(d.rdb, d.io, r.all, report)
 		return
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, d.cfg.CommandTimeout)
@@ -70,7 +70,7 @@ func (r *Round) Send(told func(node redis.UniversalClient, answers []Answer)) {
 		if d.cfg.Acks > 0 {
 			to = node
 		}
-		d.Go(func() { r.sendTo(node, to, group, told) })
+		d.Go(func() { r.sendTo(node, to, group, report) })
 	}
 }
 
@@ -141,7 +141,7 @@ func (p *parts) widen(pipelines int) (more int) {
 
 // sendTo sends requests to one node, and returns when all are answered. The distance of the node may be known only after
 // the first reply.
-func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inRound, told func(redis.UniversalClient, []Answer)) {
+func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inRound, report func(redis.UniversalClient, []Answer)) {
 	p := &parts{left: which, size: RoundSize}
 	var others sync.WaitGroup
 	defer others.Wait()
@@ -156,20 +156,20 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inR
 			others.Add(1)
 			r.d.Go(func() {
 				defer others.Done()
-				r.sendParts(node, to, p, told)
+				r.sendParts(node, to, p, report)
 			})
 		}
 	}
 	widen()
 	r.sendParts(node, to, p, func(node redis.UniversalClient, answers []Answer) {
-		told(node, answers)
+		report(node, answers)
 		widen()
 	})
 }
 
 // sendParts sends pipelines to a node, one after the other. If the node does not answer one, the rest is not sent, because
 // it would hang too. If a hook ends the goroutine, it is as if the replies were lost.
-func (r *Round) sendParts(node redis.UniversalClient, to redis.Cmdable, p *parts, told func(redis.UniversalClient, []Answer)) {
+func (r *Round) sendParts(node redis.UniversalClient, to redis.Cmdable, p *parts, report func(redis.UniversalClient, []Answer)) {
 	d := r.d
 	sent := d.cfg.Clock.Now()
 	var which []inRound
@@ -201,7 +201,7 @@ func (r *Round) sendParts(node redis.UniversalClient, to redis.Cmdable, p *parts
 			answers[i].Err = d.foreign(d.io, ctx, r, answers[i].Err)
 		}
 		cancel()
-		heard := answers[:0] // reuses the room of answers that were read
+		reported := answers[:0] // reuses the room of answers that were read
 		var silent error
 		answered := false
 		for len(which) > 0 {
@@ -218,8 +218,8 @@ func (r *Round) sendParts(node redis.UniversalClient, to redis.Cmdable, p *parts
 			}
 			which = which[1:] // first, so that done is called once even if it ends the goroutine
 			q.done(sent, *a)
-			if q.Told {
-				heard = append(heard, *a)
+			if q.Reported {
+				reported = append(reported, *a)
 			}
 		}
 		if answered {
@@ -231,6 +231,6 @@ func (r *Round) sendParts(node redis.UniversalClient, to redis.Cmdable, p *parts
 				q.done(sent, Answer{Err: silent})
 			}
 		}
-		told(node, heard)
+		report(node, reported)
 	}
 }

@@ -11,18 +11,18 @@ import (
 )
 
 // send sends one copy with a client and reads its reply. A script that the server does not know has not
-// run, so its full text is sent immediately. mayLook: the client is io, and the copy may search for hooks.
-func (d *Deployment) send(by redis.UniversalClient, s *sentCopy, r *Request, mayLook bool) (a Answer) {
+// run, so its full text is sent immediately. maySearch: the client is io, and the copy may search for hooks.
+func (d *Deployment) send(by redis.UniversalClient, s *sentCopy, r *Request, maySearch bool) (a Answer) {
 	defer d.cfg.Panics.Caught(GoRedis, &a.Err)
 	defer func() { a.unsent = a.Err != nil && s.flight.withdraw() }()
 	if r.Acked {
 		return d.sendAcked(s, r)
 	}
 	sent := redis.Cmder(s)
-	if mayLook && d.direct.looks() {
-		looking := &lookingCopy{sentCopy: s}
-		sent = looking
-		defer func() { d.direct.found(looking, a.Err == nil) }()
+	if maySearch && d.direct.startHookSearch() {
+		searching := &searchingCopy{sentCopy: s}
+		sent = searching
+		defer func() { d.direct.noteHookSearch(searching, a.Err == nil) }()
 	}
 	cmd, err := command(s), by.Process(&s.io, sent)
 	if d.needsText(err) {
@@ -44,9 +44,9 @@ func (d *Deployment) sendAcked(s *sentCopy, r *Request) Answer {
 	if err != nil {
 		return Answer{Err: err}
 	}
-	for again := range 2 {
+	for try := range 2 {
 		cmd := command(s)
-		if again > 0 {
+		if try > 0 {
 			cmd = r.command(ctx, true)
 		}
 		wait := d.wait(ctx)
@@ -56,7 +56,7 @@ func (d *Deployment) sendAcked(s *sentCopy, r *Request) Answer {
 		sent, err := pipe.Exec(ctx) // each command has its own error
 		spread(sent, err)
 		err = cmd.Err()
-		if again == 0 && d.needsText(err) {
+		if try == 0 && d.needsText(err) {
 			continue
 		}
 		if err != nil {
@@ -94,11 +94,11 @@ func (d *Deployment) wait(ctx context.Context) once {
 
 // answer returns the reply of a script, and reports to Events if Redis did not let the script publish.
 func (d *Deployment) answer(r *Request, val any) Answer {
-	val, heard, why := unwrapPublish(r, val)
+	val, receivers, why := unwrapPublish(r, val)
 	if why != "" {
 		d.cfg.Events.Unpublished(errors.New(why))
 	}
-	return Answer{Val: val, Heard: heard}
+	return Answer{Val: val, Receivers: receivers}
 }
 
 // foreign adds the type of the key to the error of a request that failed because a key is in use for

@@ -37,18 +37,18 @@ type sender struct {
 	pipelines int           // busy workers that have several requests
 	passing   int           // busy workers that pass replies to errands on, and then take what waits
 	overdue   int           // workers without a reply in time
-	last      time.Time     // when a worker was last given requests
-	begun     time.Time     // when the current busy period began; everything sent earlier has got a reply
-	heard     time.Time     // when a worker last got a reply
+	givenAt   time.Time     // when a worker was last given requests
+	busySince time.Time     // when the current busy period began; all requests sent earlier have got replies
+	repliedAt time.Time     // when a worker last got a reply
 	away      distance      // distance of the server
 	usual     time.Duration // average time until a reply; 0 if not known
 	fast      bool          // the last reply took less than nearby, and no caller's own copy was without a reply since
 	latest    time.Duration // how long the latest pipeline of a round took
-	paced     bool          // a timer will call paceLocked
+	willPace  bool          // a timer will call paceLocked
 
-	idle   []*worker // workers at rest; the last one rests for the shortest time, and is taken first
-	fewest int       // least number of workers at rest in this restFor: so many are not needed
-	trims  bool      // a timer will call trim
+	idle     []*worker // workers at rest; the last one rests for the shortest time, and is taken first
+	fewest   int       // least number of workers at rest in this restFor: so many are not needed
+	willTrim bool      // a timer will call trim
 }
 
 // limits are the limits of a class of requests.
@@ -73,19 +73,19 @@ const (
 	// it is for more than mostTogether requests.
 	combined = 256
 
-	// asked is how many workers send errands of callers to one of several servers. Each errand costs this
+	// voteWorkers is how many workers send errands of callers to one of several servers. Each errand costs this
 	// process a request per server, so a pipeline saves more than sending immediately.
-	asked = 2
+	voteWorkers = 2
 
 	// far is the distance (the shortest time until a reply) from which on a server is far away. Most of
 	// the time that a pipeline to it takes, neither the server nor this process is busy with it. So what
 	// waits is sent before a reply comes, in up to farPipelines pipelines, which are spread evenly over
 	// that time. To a near server, more pipelines would only be shorter.
-	// For errands to several servers, the distance is farAsked, because this process is several times as
+	// For errands to several servers, the distance is farVotes, because this process is several times as
 	// busy: 64 callers of a RedLock on five servers made 4.4 to 4.9 k pairs a second with more pipelines
 	// and 5.8 to 6.9 k without, if the servers were 1 ms away, and 1.8 to 1.9 and 1.3 to 1.9 k at 10 ms.
 	far          = 500 * time.Microsecond
-	farAsked     = 5 * time.Millisecond
+	farVotes     = 5 * time.Millisecond
 	farPipelines = 8
 
 	// mostTurns and gatherPart bound the wait for the callers of a pipeline to a server far away: see
@@ -111,13 +111,13 @@ type senders struct {
 	byNode map[string]*sender // requests of callers, by node of a cluster
 }
 
-// open sets the limits. There are connections for atATime pipelines at a time.
-func (s *senders) open(d *Deployment, alone, atATime int) {
+// setLimits sets the limits. There are connections for atATime pipelines at a time.
+func (s *senders) setLimits(d *Deployment, alone, atATime int) {
 	near, away := max(1, min(pipelines, atATime)), max(1, min(farPipelines, atATime))
 	for to, class := range map[*sender]limits{
 		&s.one:      {alone: alone, near: near, far: away, from: far, batch: combined},
-		&s.votes:    {alone: asked, near: asked, far: away, from: farAsked, batch: BatchSize, errands: true},
-		&s.renewals: {alone: 1, near: 1, far: min(farRounds, away), from: farAsked, batch: BatchSize, errands: true},
+		&s.votes:    {alone: voteWorkers, near: voteWorkers, far: away, from: farVotes, batch: BatchSize, errands: true},
+		&s.renewals: {alone: 1, near: 1, far: min(farRounds, away), from: farVotes, batch: BatchSize, errands: true},
 		&s.free:     {alone: math.MaxInt},
 	} {
 		to.d, to.limits = d, class
@@ -152,15 +152,15 @@ func (d *Deployment) senderOf(r *Request) *sender {
 	address := one.Options().Addr
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := s.byNode[address]
-	if of == nil {
+	nodeSender := s.byNode[address]
+	if nodeSender == nil {
 		if s.byNode == nil {
 			s.byNode = map[string]*sender{}
 		}
-		of = &sender{d: d, limits: s.one.limits}
-		s.byNode[address] = of
+		nodeSender = &sender{d: d, limits: s.one.limits}
+		s.byNode[address] = nodeSender
 	}
-	return of
+	return nodeSender
 }
 
 // put queues a job. It reports whether a worker begins with it immediately; otherwise the job waits. If by is
@@ -210,31 +210,31 @@ func (s *sender) roomLocked() bool {
 	return s.pipelines < s.near
 }
 
-// paceLocked sends what waits for a server that is far away: now, or some time after the last pipeline.
-// But if requests are under way and no reply has come lately, the server may hang: see overdue. And a
-// worker that passes replies on will take what waits.
+// paceLocked sends the jobs that wait for a server far away: now, or some time after the last pipeline. The jobs stay if
+// no reply has come lately to the requests under way, because the server may hang: see overdue. They also stay if a worker
+// passes replies on: that worker will take them.
 func (s *sender) paceLocked(now time.Time) {
 	away := s.away.least()
-	silent := min(now.Sub(s.heard), now.Sub(s.begun))
-	if away < s.from || silent > 2*away || s.paced || s.passing > 0 || s.pipelines >= s.far || s.busy >= s.alone+s.far {
+	silent := min(now.Sub(s.repliedAt), now.Sub(s.busySince))
+	if away < s.from || silent > 2*away || s.willPace || s.passing > 0 || s.pipelines >= s.far || s.busy >= s.alone+s.far {
 		return
 	}
-	rest := s.last.Add(away / time.Duration(s.far)).Sub(now)
+	rest := s.givenAt.Add(away / time.Duration(s.far)).Sub(now)
 	if rest <= 0 {
 		s.addLocked(now)
 		return
 	}
-	s.paced = true
+	s.willPace = true
 	time.AfterFunc(rest, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.paced = false; s.waitsLocked() > 0 {
+		if s.willPace = false; s.waitsLocked() > 0 {
 			s.paceLocked(time.Now())
 		}
 	})
 }
 
-// addLocked starts one more worker with what waits, if anything does.
+// addLocked starts one more worker with the waiting jobs, if any.
 func (s *sender) addLocked(now time.Time) {
 	if s.waitsLocked() > 0 && s.roomLocked() {
 		w := s.workerLocked()
@@ -243,7 +243,7 @@ func (s *sender) addLocked(now time.Time) {
 	}
 }
 
-// takeLocked gives a worker what waits. The caller knows that something does.
+// takeLocked gives a worker the waiting jobs. At least one job waits.
 func (s *sender) takeLocked(w *worker, now time.Time) {
 	for ; s.head < len(s.waiting) && len(w.batch) < s.batch; s.head++ {
 		switch j := s.waiting[s.head]; {
@@ -301,7 +301,7 @@ func (s *sender) taken(c *call) (at time.Time, waits bool) {
 func (s *sender) answersSince(t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.heard.After(t)
+	return s.repliedAt.After(t)
 }
 
 // patience returns after which time without a reply a request is overdue.
@@ -322,7 +322,7 @@ func (d *Deployment) isFar(node redis.UniversalClient) bool {
 		s = d.senders.byNode[one.Options().Addr]
 		d.senders.mu.Unlock()
 	}
-	return s != nil && s.distance() >= far || d.senders.renewals.distance() >= farAsked
+	return s != nil && s.distance() >= far || d.senders.renewals.distance() >= farVotes
 }
 
 func (s *sender) distance() time.Duration {
@@ -338,8 +338,8 @@ func (d *Deployment) Patience() time.Duration {
 	longest := max(s.one.reach(), s.votes.reach())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, of := range s.byNode {
-		longest = max(longest, of.reach())
+	for _, nodeSender := range s.byNode {
+		longest = max(longest, nodeSender.reach())
 	}
 	return longest
 }
@@ -351,9 +351,9 @@ func (s *sender) reach() time.Duration {
 	return newConnection*s.away.least() + 2*s.usual
 }
 
-// hearsLocked records that a reply has come, and how long it took.
-func (s *sender) hearsLocked(now time.Time, took time.Duration) {
-	s.heard = now
+// noteReplyLocked records that a reply has come, and how long it took.
+func (s *sender) noteReplyLocked(now time.Time, took time.Duration) {
+	s.repliedAt = now
 	s.away.add(now, took)
 	if s.usual == 0 {
 		s.usual = took

@@ -183,7 +183,7 @@ func awayFrom(t *testing.T, away, sent, begun, heard time.Duration) *crowd {
 	defer k.mu.Unlock()
 	k.far, k.away = farPipelines, distance{since: time.Now().Add(time.Hour), now: away}
 	now := time.Now()
-	k.last, k.begun, k.heard = now.Add(-sent), now.Add(-begun), now.Add(-heard)
+	k.givenAt, k.busySince, k.repliedAt = now.Add(-sent), now.Add(-begun), now.Add(-heard)
 	return c
 }
 
@@ -250,11 +250,11 @@ func TestBegunAfterARest(t *testing.T) {
 		want          time.Time
 	}{{1, 0, 1, now}, {2, 0, 1, time.Time{}}, {1, 1, 1, time.Time{}}, {1, 0, -1, time.Time{}}} {
 		s := &sender{d: &Deployment{ctx: bg}, limits: limits{errands: true}, busy: c.busy, overdue: c.overdue}
-		s.last = now.Add(-time.Second)
-		s.heard = s.last.Add(c.heard)
+		s.givenAt = now.Add(-time.Second)
+		s.repliedAt = s.givenAt.Add(c.heard)
 		s.givenLocked(&worker{s: s}, now)
-		if s.begun != c.want || s.last != now {
-			t.Errorf("%+v: begun at %v, want %v", c, s.begun, c.want)
+		if s.busySince != c.want || s.givenAt != now {
+			t.Errorf("%+v: begun at %v, want %v", c, s.busySince, c.want)
 		}
 	}
 }
@@ -288,7 +288,7 @@ func TestPipelinesOfAServerFarAway(t *testing.T) {
 			for range 2 {
 				s.waiting = append(s.waiting, job{call: &call{queued: true, budget: time.Hour}})
 			}
-			if more, _ := s.next(&worker{s: s, state: sending, wake: make(chan struct{}), over: make(chan struct{})}, false); more {
+			if more, _ := s.takeNext(&worker{s: s, state: sending, wake: make(chan struct{}), abandoned: make(chan struct{})}, false); more {
 				taken++
 			}
 		}
@@ -297,7 +297,7 @@ func TestPipelinesOfAServerFarAway(t *testing.T) {
 		}
 	}
 	s := &sender{d: &Deployment{ctx: bg}, limits: limits{alone: 1}, busy: 1}
-	s.next(&worker{s: s, state: sending, wake: make(chan struct{}), sent: time.Now().Add(-time.Second)}, true)
+	s.takeNext(&worker{s: s, state: sending, wake: make(chan struct{}), sent: time.Now().Add(-time.Second)}, true)
 	if got := s.away.least(); got < time.Second {
 		t.Errorf("answered after a second: %v away", got)
 	}
@@ -334,7 +334,7 @@ func TestPatienceFollowsTheDistance(t *testing.T) {
 	now := time.Now()
 	for _, took := range []time.Duration{40 * time.Millisecond, 120 * time.Millisecond, 40 * time.Millisecond} {
 		d.senders.one.mu.Lock()
-		d.senders.one.hearsLocked(now, took)
+		d.senders.one.noteReplyLocked(now, took)
 		d.senders.one.mu.Unlock()
 	}
 	if p := d.Patience(); p < (newConnection+2)*40*time.Millisecond || p > (newConnection+3)*40*time.Millisecond {
@@ -395,7 +395,7 @@ func TestCanceledBeforeItIsSent(t *testing.T) {
 	ctx, cancel := context.WithCancel(bg)
 	left := make(chan Answer, 1)
 	c.senders.one.mu.Lock()
-	c.senders.one.last = time.Now().Add(time.Hour) // as if workers took others
+	c.senders.one.givenAt = time.Now().Add(time.Hour) // as if workers took others
 	c.senders.one.mu.Unlock()
 	c.do(ctx, time.Minute, echoOf("canceled"), func(a Answer) { left <- a })
 	c.do(bg, 50*time.Millisecond, echoOf("too late"), func(a Answer) {
@@ -1105,7 +1105,7 @@ func TestRequestThatWaitedInThisProcess(t *testing.T) {
 	set := func(heard time.Time) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.busy, k.pipelines, k.last, k.heard = alone, pipelines, time.Now().Add(time.Hour), heard // others are in front
+		k.busy, k.pipelines, k.givenAt, k.repliedAt = alone, pipelines, time.Now().Add(time.Hour), heard // others are in front
 	}
 	const budget = 200 * time.Millisecond
 	set(time.Now().Add(time.Hour))
@@ -1135,7 +1135,7 @@ func TestRequestThatWasSentLate(t *testing.T) {
 		t.Fatal(a.Err)
 	}
 	k.mu.Lock()
-	k.busy, k.pipelines, k.last, k.heard = alone, pipelines, time.Now().Add(time.Hour), time.Now().Add(time.Hour)
+	k.busy, k.pipelines, k.givenAt, k.repliedAt = alone, pipelines, time.Now().Add(time.Hour), time.Now().Add(time.Hour)
 	k.mu.Unlock()
 	answered := make(chan Answer, 1)
 	go func() { answered <- d.Do(bg, budget, echoOf("late")) }()

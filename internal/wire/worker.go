@@ -16,15 +16,15 @@ type job struct {
 	errand Errand // nil for a copy of a call
 	r      *Request
 	flight *flight     // flight of an errand under way
-	of     *Deployment // deployment that counts the job as under way
+	home   *Deployment // deployment that counts the job as under way
 	end    func()      // see seam.Env.Work
 	slot   uint8       // slot of the copy in its call
 }
 
 // newJob returns a job that counts as under way until ended is called.
-func (d *Deployment) newJob() job { return job{of: d, end: d.Begin()} }
+func (d *Deployment) newJob() job { return job{home: d, end: d.Begin()} }
 
-func (j *job) ended() { j.of.End(j.end) }
+func (j *job) ended() { j.home.End(j.end) }
 
 // terms returns the timeout of a job that is sent now, and until when a caller waits for the reply.
 func (j *job) terms(now time.Time) (timeout time.Duration, until time.Time) {
@@ -46,22 +46,22 @@ func (j *job) context() context.Context {
 // worker sends batches of jobs, one at a time, on a goroutine, or on the goroutine of a caller for the caller's
 // own request. The goroutine stays for the next batch, so its stack need not grow for each request.
 type worker struct {
-	s    *sender
-	wake chan struct{} // capacity 1: a worker at rest that is taken is woken once, or wake is closed
-	over chan struct{} // closed when no caller waits for the batch any more
-	at   time.Time     // when errands were sent, by the clock of leases
-	by   way           // not zero if a caller is the worker, for its own request
+	s         *sender
+	wake      chan struct{} // capacity 1: a worker at rest that is taken is woken once, or wake is closed
+	abandoned chan struct{} // closed when no caller waits for the batch any more
+	at        time.Time     // when the errands of the batch were sent, by the clock of leases
+	by        way           // not zero if a caller is the worker, for its own request
 
 	// Guarded by the mutex of the sender; but the jobs of the batch belong to the worker, except while it sends errands.
-	batch   []job
-	state   workerState
-	several bool        // counts as a pipeline
-	sent    time.Time   // when the batch was sent, by the real clock, like the next three
-	due     time.Time   // when the worker is overdue
-	limit   time.Time   // when no caller waits any more
-	late    *time.Timer // calls overdue
-	armed   time.Time   // when late fires; zero if it does not
-	shut    bool        // over is closed
+	batch        []job
+	state        workerState
+	isPipeline   bool        // counts as a pipeline
+	sent         time.Time   // when the batch was sent, by the real clock, like the next three
+	due          time.Time   // when the worker is overdue
+	limit        time.Time   // when no caller waits any more
+	overdueTimer *time.Timer // calls overdue
+	armed        time.Time   // when overdueTimer fires; zero if it does not
+	isAbandoned  bool        // abandoned is closed
 }
 
 type workerState int
@@ -86,7 +86,7 @@ func (s *sender) workerLocked() *worker {
 	s.busy++
 	n := len(s.idle)
 	if n == 0 {
-		return &worker{s: s, over: make(chan struct{})}
+		return &worker{s: s, abandoned: make(chan struct{})}
 	}
 	w := s.idle[n-1]
 	s.idle = s.idle[:n-1]
@@ -97,11 +97,11 @@ func (s *sender) workerLocked() *worker {
 // beginLocked starts a worker with its batch.
 func (s *sender) beginLocked(w *worker, now time.Time) {
 	s.givenLocked(w, now)
-	w.begin()
+	w.start()
 }
 
-// begin wakes or starts the goroutine of a worker.
-func (w *worker) begin() {
+// start wakes or starts the goroutine of a worker.
+func (w *worker) start() {
 	if w.wake != nil {
 		w.wake <- struct{}{}
 		return
@@ -112,15 +112,15 @@ func (w *worker) begin() {
 
 // givenLocked records that a worker was given a batch.
 func (s *sender) givenLocked(w *worker, now time.Time) {
-	if s.busy == 1 && s.overdue == 0 && !s.heard.Before(s.last) {
-		s.begun = now
+	if s.busy == 1 && s.overdue == 0 && !s.repliedAt.Before(s.givenAt) {
+		s.busySince = now
 	}
-	s.last = now
-	if w.several = len(w.batch) > 1; w.several {
+	s.givenAt = now
+	if w.isPipeline = len(w.batch) > 1; w.isPipeline {
 		s.pipelines++
 	}
-	if w.shut {
-		w.over, w.shut = make(chan struct{}), false
+	if w.isAbandoned {
+		w.abandoned, w.isAbandoned = make(chan struct{}), false
 	}
 	if w.state = given; !s.errands {
 		w.expectLocked(now)
@@ -134,29 +134,29 @@ func (s *sender) freeLocked(w *worker) {
 		return
 	}
 	s.busy--
-	if w.several {
+	if w.isPipeline {
 		s.pipelines--
-		w.several = false
+		w.isPipeline = false
 	}
 	if w.state == passing {
 		s.passing--
 	}
 }
 
-// next is called when a worker has got the replies to its batch (answered), or has failed. It gives the
-// worker the waiting jobs (more). Otherwise the worker rests, or ends.
-func (s *sender) next(w *worker, answered bool) (more, rests bool) {
+// takeNext is called when a worker has got the replies to its batch (answered), or has failed. It gives the
+// worker the waiting jobs (more). Otherwise the worker rests (rests), or ends.
+func (s *sender) takeNext(w *worker, answered bool) (more, rests bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	if answered {
-		s.hearsLocked(now, now.Sub(w.sent))
+		s.noteReplyLocked(now, now.Sub(w.sent))
 	} else if w.by.client != nil {
 		s.fast = false
 		s.d.direct.cut.Store(now.UnixNano())
 	}
 	w.by = way{}
-	stays := w.state != silent || s.busy < s.alone // otherwise other workers have taken its place
+	stays := w.state != silent || s.busy < s.alone // otherwise other workers have replaced it
 	s.freeLocked(w)
 	clear(w.batch)
 	w.batch, w.state = w.batch[:0], resting
@@ -178,8 +178,8 @@ func (s *sender) restLocked(w *worker) bool {
 		return false
 	}
 	s.idle = append(s.idle, w)
-	if !s.trims {
-		s.trims, s.fewest = true, 0
+	if !s.willTrim {
+		s.willTrim, s.fewest = true, 0
 		time.AfterFunc(restFor, s.trim)
 	}
 	return true
@@ -196,19 +196,19 @@ func (s *sender) trim() {
 	}
 	s.idle = slices.Delete(s.idle, 0, n)
 	s.fewest = len(s.idle)
-	if s.trims = s.fewest > 0; s.trims {
+	if s.willTrim = s.fewest > 0; s.willTrim {
 		time.AfterFunc(restFor, s.trim)
 	}
 }
 
-// end has the goroutine of a worker end, if it has one.
+// end ends the goroutine of a worker, if it has one.
 func (w *worker) end() {
 	if w.wake != nil {
 		close(w.wake)
 	}
 }
 
-// dismiss removes a worker from those at rest, and reports whether it was one of them.
+// dismiss removes a worker from the workers at rest, and reports whether it was at rest.
 func (s *sender) dismiss(w *worker) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +238,7 @@ func (w *worker) run() {
 	}
 }
 
-// serve sends the batch, and then what waits by then. It reports whether the worker rests afterwards.
+// serve sends the batch, and then the jobs that wait by then. It reports whether the worker rests afterwards.
 func (w *worker) serve() (rests bool) {
 	gone := true
 	defer func() {
@@ -253,18 +253,18 @@ func (w *worker) serve() (rests bool) {
 	return rests
 }
 
-// turn sends the batch, and returns the result of next.
+// turn sends the batch, and returns the result of takeNext.
 func (w *worker) turn() (more, rests bool) {
 	answered := w.send()
 	if !w.s.errands {
 		w.gather()
 		w.s.d.Gate("next")
 	}
-	return w.s.next(w, answered)
+	return w.s.takeNext(w, answered)
 }
 
-// serveSelf is serve for the caller whose request is the batch. The goroutine of the worker continues with what waits by
-// then.
+// serveSelf is serve for the caller whose request is the batch. The goroutine of the worker continues with the jobs that
+// wait by then.
 func (w *worker) serveSelf() {
 	gone := true
 	defer func() {
@@ -277,7 +277,7 @@ func (w *worker) serveSelf() {
 	gone = false
 	switch {
 	case more:
-		w.begin()
+		w.start()
 	case !rests:
 		w.end()
 	}
@@ -349,10 +349,10 @@ func (w *worker) expectLocked(now time.Time) {
 
 func (w *worker) armLocked(now, at time.Time) {
 	switch {
-	case w.late == nil:
-		w.late = time.AfterFunc(at.Sub(now), w.overdue)
+	case w.overdueTimer == nil:
+		w.overdueTimer = time.AfterFunc(at.Sub(now), w.overdue)
 	case w.armed.IsZero() || w.armed.After(at):
-		w.late.Reset(at.Sub(now))
+		w.overdueTimer.Reset(at.Sub(now))
 	default:
 		return
 	}
@@ -378,15 +378,15 @@ func (w *worker) overdue() {
 	switch {
 	case w.state == sending:
 		w.armLocked(now, w.due)
-	case w.state != silent || w.shut:
+	case w.state != silent || w.isAbandoned:
 	case now.Before(w.limit):
-		if now.Sub(s.last) >= patience {
+		if now.Sub(s.givenAt) >= patience {
 			s.addLocked(now)
 		}
 		w.armLocked(now, now.Add(min(patience, w.limit.Sub(now))))
 	default:
-		close(w.over) // requests that still wait for a connection need not be sent
-		w.shut = true
+		close(w.abandoned) // requests that still wait for a connection need not be sent
+		w.isAbandoned = true
 	}
 }
 
@@ -422,7 +422,7 @@ func (w *worker) await(j *job, failed *Answer) {
 	}()
 }
 
-// send sends the batch, and passes the replies on. It reports whether there were any. A hook may end the
+// send sends the batch, and passes the replies on. It reports whether a reply came. A hook may end the
 // goroutine: see left.
 func (w *worker) send() (answered bool) {
 	if w.s.errands && !w.ready() {
@@ -434,7 +434,7 @@ func (w *worker) send() (answered bool) {
 	return w.sendTogether()
 }
 
-// ready removes from the batch what is not to be sent now, and gets the requests of the rest.
+// ready removes from the batch the errands that are not to be sent now, and gets the requests of the others.
 func (w *worker) ready() bool {
 	d, kept := w.s.d, w.batch[:0]
 	w.at = d.cfg.Clock.Now()
@@ -488,13 +488,13 @@ func (w *worker) expect() {
 func (w *worker) sendOne() (answered bool) {
 	j := &w.batch[0]
 	_, until := j.terms(time.Now())
-	over := w.over
+	abandoned := w.abandoned
 	if w.by.client != nil {
 		until = w.limit
 	} else if j.errand == nil {
-		over = j.call.over
+		abandoned = j.call.abandoned
 	}
-	one, r := newCopy(j.context(), j.r, w.s.d.inFull.Load(), until, over), j.r
+	one, r := newCopy(j.context(), j.r, w.s.d.inFull.Load(), until, abandoned), j.r
 	if !j.leaves(&one.flight) {
 		j.ended()
 		*j = job{}
@@ -522,7 +522,7 @@ func (w *worker) sendTogether() (answered bool) {
 	}
 	w.expect()
 	// It does not end with the context of any caller: others wait for it too.
-	ctx := forCallers(&ioContext{Context: context.Background(), deadline: until, over: w.over}, callers)
+	ctx := forCallers(&ioContext{Context: context.Background(), deadline: until, abandoned: w.abandoned}, callers)
 	d := w.s.d
 	return w.deliver(ctx, d.sendBatch(ctx, d.io, requests, flights, nil))
 }
