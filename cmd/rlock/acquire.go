@@ -17,10 +17,10 @@ import (
 	"github.com/go-rlock/rlock/internal/visible"
 )
 
-// defaultLease is the lease of a hold that no process renews: a shell or an agent that is gone keeps the lock for so long.
+// defaultLease is the lease of a hold that no process renews: how long a shell or an agent that is gone keeps the lock.
 const defaultLease = 10 * time.Minute
 
-// A grant is a hold without a process, as it is printed.
+// A grant is a hold without a process, in the form that is printed.
 type grant struct {
 	Name    string    `json:"name"`
 	Handle  string    `json:"handle"`
@@ -78,7 +78,7 @@ func newAcquire(a *app) *cobra.Command {
 	return cmd
 }
 
-// checkReason refuses what others would not be shown.
+// checkReason refuses a reason that other commands would not show.
 func checkReason(reason string) error {
 	if n := columnsOf(visible.Text(reason)); n > longestReason {
 		return usage("the reason is too long: %d characters, and at most %d", n, longestReason)
@@ -86,7 +86,7 @@ func checkReason(reason string) error {
 	return nil
 }
 
-// person is who holds a lock without a command.
+// person returns the name of the holder of a lock that is held without a command.
 func (a *app) person() string {
 	if a.label != "" {
 		return a.label
@@ -104,7 +104,7 @@ func (a *app) granted(g *grant) error {
 	return line(a.stdout, "%s", g.Handle)
 }
 
-// fixed is the lease of a hold without a process.
+// fixed returns the lease of a hold without a process.
 func (d *deployment) fixed() time.Duration {
 	if d.app.lease > 0 {
 		return d.app.lease
@@ -130,7 +130,7 @@ func (d *deployment) acquire(ctx context.Context, name string, kind int, reason 
 	return d.detach(name, lease, d.newNote(d.app.person(), lease.Token(), reason))
 }
 
-// detach ends the part of this process in a hold.
+// detach ends the lease in this process, and leaves the hold in Redis.
 func (d *deployment) detach(name string, lease *rlock.Lease, n note) (*grant, error) {
 	g := &grant{Name: name, HoldID: lease.HoldID(), Token: lease.Token(), Expires: lease.Deadline().UTC().Truncate(time.Millisecond)}
 	var err error
@@ -145,15 +145,15 @@ func (d *deployment) detach(name string, lease *rlock.Lease, n note) (*grant, er
 	return g, nil
 }
 
-// knownTime is how long acquire waits for the answer that Redis knows its handle, if that was late.
+// knownTime is how long acquire waits for Redis to confirm its handle, after a Detach that was not confirmed.
 const knownTime = 10 * time.Second
 
-// good waits until Redis knows a handle, after a Detach that was not confirmed, and that the library repeats.
+// good waits until Redis confirms a handle, after a Detach that was not confirmed. The library repeats the Detach.
 func (d *deployment) good(handle string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), knownTime)
 	defer cancel()
-	again := time.NewTicker(100 * time.Millisecond)
-	defer again.Stop()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
 	for {
 		if d.clients[0].Extend(ctx, handle, time.Second) == nil { // it never shortens a hold
 			return true
@@ -161,7 +161,7 @@ func (d *deployment) good(handle string) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-again.C:
+		case <-ticker.C:
 		}
 	}
 }
@@ -172,7 +172,7 @@ func (d *deployment) writeNoteOf(g *grant, n note) {
 	d.writeNote(g.HoldID, n, time.Until(g.Expires))
 }
 
-// handleOf is the handle that a command is given; - is the first line of standard input.
+// handleOf returns the handle in an argument; - means the first line of standard input.
 func handleOf(arg string) (string, error) {
 	if arg != "-" {
 		return arg, nil
@@ -184,7 +184,7 @@ func handleOf(arg string) (string, error) {
 	return handle, nil
 }
 
-// notHeld is the error of a command about a handle. maybe says what may have happened if Redis has not answered.
+// notHeld returns the error of a command about a handle. maybe is what may have happened if Redis has not answered.
 func notHeld(ctx context.Context, err error, maybe string) error {
 	switch {
 	case context.Cause(ctx) != nil:
@@ -238,13 +238,13 @@ func (d *deployment) renew(ctx context.Context, text string) (*grant, error) {
 	if n, ok := d.notes(ctx, []string{g.HoldID})[g.HoldID]; ok {
 		g.Token = n.Token
 		d.keepNote(g.HoldID, d.fixed())
-	} else { // it was made by a program, or its note is gone
+	} else { // the hold was made by a program, or its note is gone
 		d.writeNoteOf(g, d.newNote(d.app.person(), 0, ""))
 	}
 	return g, nil
 }
 
-// without is a name without the prefix.
+// without returns a name without the prefix.
 func (d *deployment) without(name string) string { return strings.TrimPrefix(name, d.app.prefix) }
 
 func newRelease(a *app) *cobra.Command {

@@ -23,7 +23,7 @@ func newCheck(a *app) *cobra.Command {
 				if len(args) == 0 {
 					args = []string{"rlock"}
 				}
-				var of []interface{ Name() string }
+				var locks []interface{ Name() string }
 				for _, name := range args {
 					switch at := slices.IndexFunc(kinds, func(k kind) bool { return k.option == typ }); {
 					case len(d.clients) > 1:
@@ -31,18 +31,18 @@ func newCheck(a *app) *cobra.Command {
 						if err != nil {
 							return err
 						}
-						of = append(of, lock)
+						locks = append(locks, lock)
 					case typ == semaphoreOption:
-						of = append(of, d.clients[0].NewPermitSemaphore(name))
+						locks = append(locks, d.clients[0].NewPermitSemaphore(name))
 					case at >= 0:
-						of = append(of, kinds[at].newLock(d.clients[0], name))
+						locks = append(locks, kinds[at].newLock(d.clients[0], name))
 					case typ == "":
-						of = append(of, d.clients[0].NewLock(name))
+						locks = append(locks, d.clients[0].NewLock(name))
 					default:
 						return usage("--type %s: there are %s", typ, kindOptions())
 					}
 				}
-				report, err := d.clients[0].Check(ctx, of...)
+				report, err := d.clients[0].Check(ctx, locks...)
 				if err != nil {
 					return cause(ctx, err)
 				}
@@ -65,7 +65,7 @@ func newCheck(a *app) *cobra.Command {
 	return cmd
 }
 
-// findingCode is the exit status for a finding; the highest of several counts.
+// findingCode returns the exit status for a finding. Of several findings the highest counts.
 func findingCode(f rlock.Finding) int {
 	switch {
 	case f.Code == "unreachable":

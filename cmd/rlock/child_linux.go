@@ -12,7 +12,7 @@ var lacks []string
 // sharedClock counts while the machine sleeps.
 const sharedClock = unix.CLOCK_BOOTTIME
 
-// dieWithParent has the kernel kill the command when this process dies, whatever becomes of the guard.
+// dieWithParent makes the kernel kill the command when this process dies, even without the guard.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
 // adoptOrphans makes this process the parent of processes whose parent, below this one, has ended.

@@ -21,7 +21,7 @@ func dieWithParent(*syscall.SysProcAttr) {}
 
 func adoptOrphans() {}
 
-// relative is a process that has left the group of a command; they are found on Linux only.
+// relative is a process that has left the group of a command. Only Linux finds such processes.
 type relative struct{ pid, parent int }
 
 func (relative) signal(syscall.Signal) {}

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signals that a command gets when this process does.
+// forwarded are the signals that this process passes on to the command.
 var forwarded = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
 
 func shellCommand(line string) []string {
@@ -31,14 +31,14 @@ func shellCommand(line string) []string {
 // child is a command in a separate process group, with a guard process.
 type child struct {
 	pid      int
-	leave    bool              // what is not of the group outlives the lock
+	leave    bool              // processes outside of the group may outlive the lock
 	signaled map[relative]bool // processes outside of the group that were asked to end
 	exited   chan struct{}     // closed when the command itself has ended
 	code     int               // valid once exited is closed
 	status   unix.WaitStatus   // valid once exited is closed
 
-	stopped   chan struct{}  // it was stopped, as by Ctrl-Z
-	continued chan os.Signal // this process was, as by fg
+	stopped   chan struct{}  // the command was stopped, as by Ctrl-Z
+	continued chan os.Signal // this process was continued, as by fg
 
 	guard          *guardian
 	sentDeadline   time.Time // deadline of the lease that was last sent to the guard
@@ -49,8 +49,8 @@ type child struct {
 
 // start starts a command. env gets the number of the descriptor that becomes readable on loss.
 //
-// The process begins as this program, and becomes the command when its guard knows of it: a command whose parent was
-// killed has a guard at every moment.
+// The process begins as this program, and becomes the command when the guard has its id. So a command whose parent was
+// killed always has a guard.
 func start(t *runTask, env func(lostFD int) []string, margin time.Duration, deadline time.Time) (c *child, err error) {
 	lostFD, lostPipe, err := inheritedPipe()
 	if err != nil {
@@ -63,7 +63,7 @@ func start(t *runTask, env func(lostFD int) []string, margin time.Duration, dead
 		return nil, err
 	}
 	defer unix.Close(beginFD)
-	defer begin.Close() // without a word: it ends
+	defer begin.Close() // without a byte written: the process ends
 	c = &child{leave: t.leave, signaled: map[relative]bool{}, exited: make(chan struct{}), stopped: make(chan struct{}, 1), continued: make(chan os.Signal, 1), lostPipe: lostPipe, tty: foreground()}
 	if c.guard, err = startGuard(t.grace, margin, lostPipe); err != nil {
 		lostPipe.Close()
@@ -78,9 +78,9 @@ func start(t *runTask, env func(lostFD int) []string, margin time.Duration, dead
 		return nil, err
 	}
 	c.keep(deadline)
-	c.guard.tell("group %d", c.pid)
+	c.guard.send("group %d", c.pid)
 	if c.leave = c.leave || !family.ownsChildren; !c.leave {
-		c.guard.tell("parent %d %s", os.Getpid(), t.hold)
+		c.guard.send("parent %d %s", os.Getpid(), t.hold)
 	}
 	signal.Notify(c.continued, unix.SIGCONT)
 	c.toForeground()
@@ -88,8 +88,8 @@ func start(t *runTask, env func(lostFD int) []string, margin time.Duration, dead
 	return c, err
 }
 
-// inheritedPipe returns a pipe whose reading end processes that are started inherit, under the number that it has
-// here, which is free there too: what our caller lets them inherit keeps its numbers.
+// inheritedPipe returns a pipe. Started processes inherit its reading end under the same number as here. That number is
+// free there too, so the descriptors that the caller of rlock lets them inherit keep their numbers.
 func inheritedPipe() (read int, write *os.File, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -122,7 +122,7 @@ func execLater(args []string) int {
 	begin.Close()
 	path, argv := args[1], args[2:]
 	err = syscall.Exec(path, argv, os.Environ())
-	if err == syscall.ENOEXEC { // a script that does not say of what: as shells and flock do
+	if err == syscall.ENOEXEC { // a script without an interpreter line: run it by a shell, as shells and flock do
 		err = syscall.Exec("/bin/sh", append([]string{"sh", path}, argv[1:]...), os.Environ())
 	}
 	var why *failure
@@ -151,7 +151,7 @@ func (c *child) changed(ws unix.WaitStatus) {
 
 func (c *child) signal(sig os.Signal) {
 	_ = unix.Kill(-c.pid, sig.(syscall.Signal))
-	_ = unix.Kill(-c.pid, unix.SIGCONT) // one that is stopped would not get it
+	_ = unix.Kill(-c.pid, unix.SIGCONT) // a stopped process would not get the signal
 }
 
 func (c *child) terminate() { c.signal(unix.SIGTERM) }
@@ -163,14 +163,14 @@ func (c *child) kill() {
 	}
 }
 
-// groupAlive reports whether the group has a process. EPERM: one that runs as another user, and lives.
+// groupAlive reports whether the group has a process. EPERM means a live process of another user.
 func (c *child) groupAlive() bool { return unix.Kill(-c.pid, 0) != unix.ESRCH }
 
-// alive reports whether the command has left a process, in its group or elsewhere. One whose parent ends while /proc is
-// read may be missed: so it is read twice.
+// alive reports whether the command has left a process, in its group or elsewhere. It reads /proc twice, because a process
+// whose parent ends during the first reading may be missed.
 func (c *child) alive() bool { return c.groupAlive() || len(c.outside()) > 0 || len(c.outside()) > 0 }
 
-// outside are the processes of the command that have left its group.
+// outside returns the processes of the command that have left its group.
 func (c *child) outside() []relative {
 	if c.leave {
 		return nil
@@ -178,7 +178,7 @@ func (c *child) outside() []relative {
 	return outside(os.Getpid(), c.pid, c.guard.pid)
 }
 
-// askOrphans asks processes outside of the group to end, each once, when the processes that started them are gone.
+// askOrphans signals processes outside of the group to end, each once, when the processes that started them are gone.
 func (c *child) askOrphans() {
 	for _, p := range c.outside() {
 		if p.parent == os.Getpid() && !c.signaled[p] {
@@ -192,13 +192,13 @@ func (c *child) askOrphans() {
 // slept since, and the clock of Go's deadlines does not count that.
 func (c *child) keep(deadline time.Time) {
 	if !deadline.Equal(c.sentDeadline) {
-		at := monotonic() // before the rest is measured: if this process is stopped in between, the guard is early
+		at := monotonic() // before the rest of the lease is measured: if this process is stopped in between, the guard acts early
 		c.sentDeadline, c.sharedDeadline = deadline, at+time.Until(deadline).Nanoseconds()
 	}
-	c.guard.tell("until %d", c.sharedDeadline)
+	c.guard.send("until %d", c.sharedDeadline)
 }
 
-func (c *child) ending() { c.guard.tell("ending") }
+func (c *child) ending() { c.guard.send("ending") }
 
 func (c *child) lost() { _, _ = c.lostPipe.WriteString("lost\n") }
 
@@ -211,8 +211,8 @@ func (c *child) close() (guarded bool) {
 	return guarded
 }
 
-// foreground returns the terminal whose foreground group this process is in, or -1: a command in a group of its own
-// could not read it.
+// foreground returns the terminal whose foreground group this process is in, or -1. A command in a separate group could
+// not read that terminal.
 func foreground() int {
 	if pgrp, err := unix.IoctlGetInt(0, unix.TIOCGPGRP); err == nil && pgrp == unix.Getpgrp() {
 		return 0
@@ -220,7 +220,7 @@ func foreground() int {
 	return -1
 }
 
-// toForeground gives the command the terminal. If it has read before that it was stopped, and goes on.
+// toForeground gives the command the terminal. If the command has read from it before, it was stopped, and is continued.
 func (c *child) toForeground() {
 	if c.tty >= 0 {
 		_ = unix.IoctlSetPointerInt(c.tty, unix.TIOCSPGRP, c.pid)
@@ -236,21 +236,21 @@ func (c *child) fromForeground() {
 	}
 }
 
-// suspend is called when the command was stopped. If by Ctrl-Z, this process stops too, so that the shell gets its
-// terminal back. Nobody renews the lease then, and at its end the guard ends the command.
+// suspend is called when the command was stopped. After Ctrl-Z this process stops too, so that the shell gets its terminal
+// back. The lease is then not renewed, and at its end the guard ends the command.
 func (c *child) suspend() {
 	if c.tty < 0 {
 		return
 	}
 	switch pgrp, err := unix.IoctlGetInt(c.tty, unix.TIOCGPGRP); {
-	case err == nil && pgrp == unix.Getpgrp(): // it has read before it had the terminal
+	case err == nil && pgrp == unix.Getpgrp(): // the command has read before it had the terminal
 		c.toForeground()
 		return
 	case err != nil || pgrp != c.pid:
 		return // it runs in the background
 	}
 	c.fromForeground()
-	// Kill may return before this process stops: only SIGCONT says that it goes on.
+	// Kill may return before this process stops: only SIGCONT shows that it continues.
 	goes := make(chan os.Signal, 1)
 	signal.Notify(goes, unix.SIGCONT)
 	defer signal.Stop(goes)
@@ -263,7 +263,7 @@ func (c *child) suspend() {
 	}
 }
 
-// resume is called when this process goes on: with fg it may have come from the background.
+// resume is called when this process continues: fg may have brought it from the background.
 func (c *child) resume() {
 	if fd := foreground(); fd >= 0 {
 		c.tty = fd
@@ -271,8 +271,8 @@ func (c *child) resume() {
 	}
 }
 
-// interrupted is SIGINT if Ctrl-C has ended the command. As it alone was in the foreground, a script that has started
-// this process does not know yet that it is to end.
+// interrupted returns SIGINT if Ctrl-C has ended the command, or nil. Only the command was in the foreground, so a script
+// that has started this process did not get the signal.
 func (c *child) interrupted() os.Signal {
 	if c.tty >= 0 && c.status.Signaled() && c.status.Signal() == unix.SIGINT {
 		return unix.SIGINT
@@ -284,16 +284,16 @@ func (c *child) interrupted() os.Signal {
 func dieBy(sig os.Signal) {
 	signal.Reset(sig)
 	_ = unix.Kill(0, sig.(syscall.Signal))
-	time.Sleep(time.Second) // it comes immediately
+	time.Sleep(time.Second) // the signal comes immediately
 }
 
-// family starts processes, and waits for them and for orphans of theirs: it is process 1 in a container, and on
-// Linux a subreaper, since the group of a command has ended only when all of it is waited for.
+// family starts processes, and waits for them and for their orphans: this process is process 1 in a container, and a
+// subreaper on Linux. The group of a command has ended only when all its processes have been waited for.
 var family = &kin{callbacks: map[int]func(unix.WaitStatus){}, requests: make(chan func())}
 
 type kin struct {
 	once         sync.Once
-	ownsChildren bool       // all children of this process are of the command
+	ownsChildren bool       // all children of this process belong to the command
 	mu           sync.Mutex // guards callbacks and isReaping
 	callbacks    map[int]func(unix.WaitStatus)
 	isReaping    bool
@@ -305,7 +305,7 @@ func (k *kin) start(path string, argv []string, attr *os.ProcAttr, callback func
 	k.once.Do(func() {
 		k.ownsChildren = !hasChildren()
 		adoptOrphans()
-		go func() { // as long as the process
+		go func() { // lives as long as the process
 			// The signal that a command gets at the death of its parent is sent when the thread that has started it ends.
 			runtime.LockOSThread()
 			for request := range k.requests {
@@ -316,14 +316,14 @@ func (k *kin) start(path string, argv []string, attr *os.ProcAttr, callback func
 	done := make(chan struct{})
 	k.requests <- func() {
 		defer close(done)
-		k.mu.Lock() // it may end before it is known here
+		k.mu.Lock() // the process may end before it is recorded here
 		defer k.mu.Unlock()
 		var p *os.Process
 		if p, err = os.StartProcess(path, argv, attr); err != nil {
 			return
 		}
 		pid = p.Pid
-		_ = p.Release() // it is waited for below
+		_ = p.Release() // wait waits for the process
 		k.callbacks[pid] = callback
 		if !k.isReaping {
 			k.isReaping = true
@@ -349,17 +349,17 @@ func (k *kin) wait() {
 				k.mu.Unlock()
 				return
 			}
-			// One was started since.
+			// A process was started since.
 			k.mu.Unlock()
 			continue
 		}
-		told := k.callbacks[pid]
+		callback := k.callbacks[pid]
 		if !ws.Stopped() {
 			delete(k.callbacks, pid)
 		}
 		k.mu.Unlock()
-		if told != nil {
-			told(ws)
+		if callback != nil {
+			callback(ws)
 		}
 	}
 }
@@ -408,19 +408,19 @@ func startGuard(grace, margin time.Duration, lost *os.File) (*guardian, error) {
 	return g, nil
 }
 
-// tell does not block: a guard that is stopped is of no use anyway.
-func (g *guardian) tell(format string, args ...any) {
+// send does not block: a stopped guard is of no use anyway.
+func (g *guardian) send(format string, args ...any) {
 	_ = g.in.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	_, _ = fmt.Fprintf(g.in, format+"\n", args...)
 }
 
 func (g *guardian) close() (acted bool) {
-	g.tell("done")
+	g.send("done")
 	g.in.Close()
 	select {
 	case <-g.ended:
 		return g.acted
-	case <-time.After(10 * time.Second): // somebody has stopped it
+	case <-time.After(10 * time.Second): // the guard was stopped
 		return false
 	}
 }
@@ -428,8 +428,8 @@ func (g *guardian) close() (acted bool) {
 // guardActed is the exit status of a guard that has ended the command.
 const guardActed = 3
 
-// guard is the other process. It gets lines on standard input, and ends the command's group if the lease ends without
-// a renewal, or if the process that renews ends. Descriptor 3 reports that too.
+// guard is the main function of the guard process. It reads lines on standard input, and ends the command's group if the
+// lease ends without a renewal, or if the renewing process ends, which descriptor 3 reports too.
 func guard(args []string) int {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
 	if len(args) != 2 {
@@ -456,15 +456,15 @@ type watch struct {
 	grace, margin time.Duration
 	lost          *os.File
 	group         int
-	parent        int               // ours, if what has left the group is ended too; 0: it is not
-	holdMark      string            // which the environment of what it has started has
-	find          func() []relative // reads /proc for what has left the group
-	strays        map[relative]bool // what has left the group
-	killAt        int64             // on the clock that all processes share; 0: not known yet
+	parent        int               // our parent, if processes that have left the group are ended too; otherwise 0
+	holdMark      string            // mark in the environment of processes that the command has started
+	find          func() []relative // reads /proc for processes that have left the group
+	strays        map[relative]bool // processes that have left the group
+	killAt        int64             // on the clock that all processes share; 0 if not known yet
 	ending        bool              // the parent ends the group
 }
 
-// left is how long it is until the time to kill.
+// left returns the time until the group is killed.
 func (w *watch) left() time.Duration { return time.Duration(w.killAt-monotonic()) - w.margin }
 
 func (w *watch) run(lines <-chan string) int {
@@ -495,11 +495,11 @@ func (w *watch) run(lines <-chan string) int {
 	}
 }
 
-// end ends the group: SIGTERM now, unless the parent has sent it, and SIGKILL when the time is over. lines are what the
-// parent goes on to say.
+// end ends the group: SIGTERM now, unless the parent has sent it, and SIGKILL when the time is over. lines has further
+// messages of the parent.
 //
-// A busy machine needs a second or more to read /proc. So a goroutine does nothing else, and SIGKILL does not wait for
-// it: what was found until then gets it on time, and the rest when it is found.
+// A busy machine needs a second or more to read /proc. So a separate goroutine reads it, and SIGKILL does not wait for that
+// goroutine: processes found until then get SIGKILL on time, and the others when they are found.
 func (w *watch) end(left time.Duration, lines <-chan string) (code int) {
 	if w.group == 0 {
 		return 0
@@ -510,24 +510,24 @@ func (w *watch) end(left time.Duration, lines <-chan string) (code int) {
 		_ = unix.Kill(-w.group, unix.SIGCONT)
 	}
 	looks, hurry := make(chan snapshot), make(chan struct{})
-	go w.lookOn(looks, hurry)
+	go w.watchOutside(looks, hurry)
 	hurried := sync.OnceFunc(func() { close(hurry) })
 	kill := time.After(left)
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
 	var last snapshot
-	var killed, died time.Time // died: when the group was seen to have ended
+	var killed, died time.Time // died: when the group was found to have ended
 	for {
 		select {
 		case line, open := <-lines:
 			if line == "done" {
 				return code
 			}
-			if !open { // the parent is gone: the guard ends what is left
+			if !open { // the parent is gone: the guard ends the remaining processes
 				lines, kill, code = nil, time.After(min(w.grace, w.left())), w.act()
 			}
 		case last = <-looks:
-			if !killed.IsZero() && last.takenAt.Sub(killed) > 10*time.Second { // it waits in the kernel
+			if !killed.IsZero() && last.takenAt.Sub(killed) > 10*time.Second { // a process waits in the kernel
 				return code
 			}
 		case <-kill:
@@ -549,7 +549,7 @@ func (w *watch) end(left time.Duration, lines <-chan string) (code int) {
 	}
 }
 
-// act signals the command that it has lost the lock. It returns the exit status of a guard that had to.
+// act signals the command that it has lost the lock. It returns the exit status of the guard.
 func (w *watch) act() int {
 	_, _ = w.lost.WriteString("lost\n")
 	return guardActed
@@ -570,13 +570,13 @@ type snapshot struct {
 	outside []relative
 }
 
-// lookOn looks for as long as the process lives: now and then, since the time for it is missing elsewhere in the guard,
-// and more often when it has to hurry.
-func (w *watch) lookOn(looks chan<- snapshot, hurry <-chan struct{}) {
+// watchOutside sends snapshots for as long as the process lives: seldom, because reading /proc takes time from the rest of
+// the guard, and more often after hurry.
+func (w *watch) watchOutside(snapshots chan<- snapshot, hurry <-chan struct{}) {
 	w.strays = map[relative]bool{}
 	for {
 		began := time.Now()
-		looks <- snapshot{began, w.outside()}
+		snapshots <- snapshot{began, w.outside()}
 		select {
 		case <-time.After(500 * time.Millisecond):
 		case <-hurry:
@@ -585,7 +585,7 @@ func (w *watch) lookOn(looks chan<- snapshot, hurry <-chan struct{}) {
 	}
 }
 
-// outside are the processes of the command that have left its group, also those that were found before.
+// outside returns the processes of the command that have left its group, including processes that were found before.
 func (w *watch) outside() (left []relative) {
 	for _, p := range w.find() {
 		w.strays[p] = true
@@ -604,13 +604,13 @@ func (w *watch) inProc() []relative {
 	switch {
 	case w.parent == 0:
 		return nil
-	case os.Getppid() != w.parent: // it has ended: who descends from it is not known any more
+	case os.Getppid() != w.parent: // the parent has ended: its descendants cannot be found any more
 		return under(w.holdMark, w.group, os.Getpid())
 	}
 	return outside(w.parent, w.group, os.Getpid())
 }
 
-// monotonic is the time on a clock that all processes share, and that counts while the machine sleeps.
+// monotonic returns the time on a clock that all processes share, and that counts while the machine sleeps.
 func monotonic() int64 {
 	var ts unix.Timespec
 	if unix.ClockGettime(sharedClock, &ts) != nil {
@@ -619,9 +619,9 @@ func monotonic() int64 {
 	return ts.Nano()
 }
 
-// executable is the path of this program.
+// executable returns the path of this program.
 func executable() string {
-	const self = "/proc/self/exe" // also if the file was replaced since
+	const self = "/proc/self/exe" // works even if the file was replaced since
 	if _, err := os.Stat(self); err == nil {
 		return self
 	}

@@ -46,7 +46,7 @@ func start(t *runTask, env func(lostFD int) []string, _ time.Duration, _ time.Ti
 	if err != nil {
 		return nil, fmt.Errorf("a job object: %w", err)
 	}
-	// When the last handle is closed, also by the death of this process, all of the job is killed.
+	// When the last handle is closed, as by the death of this process, all processes of the job are killed.
 	var info windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
 	info.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
 	if t.leave {

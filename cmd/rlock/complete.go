@@ -9,15 +9,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// completionTime is how long a shell waits for names, which it can do without.
+// completionTime is how long a shell waits for names. Completion works without them.
 const completionTime = time.Second
 
 const mostCompleted = 100
 
-// completable are names that no shell reads as anything but a word: it puts them on the line as they are.
+// completable matches names that every shell reads as one word, so that they need no quotes.
 var completable = regexp.MustCompile(`^[\pL\pN_][\pL\pM\pN_.:/@%+,=-]*$`)
 
-// completesNames has the first argument of commands completed by the names of what is held.
+// completesNames makes shells complete the first argument of commands with the names of held locks.
 func (a *app) completesNames(all ...*cobra.Command) {
 	for _, cmd := range all {
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {

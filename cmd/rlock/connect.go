@@ -18,7 +18,7 @@ import (
 
 const defaultURL = "redis://localhost:6379"
 
-// app is what all commands share: where they write to, and the options that all of them have.
+// app has what all commands share: their output, and their common options.
 type app struct {
 	stdout *output
 	stderr io.Writer
@@ -26,19 +26,19 @@ type app struct {
 	urls       []string
 	prefix     string
 	label      string
-	lease      time.Duration // 0: the library's
+	lease      time.Duration // 0 means the default of the library
 	json       bool
 	quiet      bool
 	quorum     int
 	quarantine bool
 
-	connectTimeout time.Duration // for the first answer; 0: without end
-	links          *links        // of the deployment that was made last
+	connectTimeout time.Duration // bounds the wait for the first answer; 0 means no bound
+	links          *links        // links of the latest deployment
 
 	busy    int // -E
 	busySet bool
 
-	fatal os.Signal // the command was ended by it, from the terminal: this process is to end by it too
+	fatal os.Signal // signal from the terminal that ended the command: this process has to end by it too
 }
 
 // seconds is an option: a number of seconds, with fractions, or a duration of Go.
@@ -79,7 +79,8 @@ func (a *app) leaseTime() time.Duration {
 	return rlock.DefaultWatchdogLease
 }
 
-// connected calls f with a connection, and a context that a signal ends. label is how errors of other processes name this one.
+// connected calls f with a connection, and a context that a signal ends. Errors in other processes name this process by
+// label.
 func (a *app) connected(label string, f func(ctx context.Context, d *deployment) error, opts ...rlock.Option) error {
 	d, err := a.connect(label, opts...)
 	if err != nil {
@@ -110,7 +111,7 @@ type deployment struct {
 	away    bool // Redis does not answer: no release is possible
 }
 
-// connect makes the clients, and sends nothing. The label is for others who ask who holds a lock.
+// connect makes the clients, and sends nothing. Other processes show the label of a holder.
 func (a *app) connect(label string, opts ...rlock.Option) (*deployment, error) {
 	urls := a.urls
 	if len(urls) == 0 {
@@ -156,14 +157,14 @@ func (d *deployment) close() {
 		return // the process ends
 	}
 	for _, c := range d.clients {
-		c.Close() // what is still held runs out with its lease
+		c.Close() // remaining holds run out with their leases
 	}
 	for _, rdb := range d.rdbs {
 		rdb.Close()
 	}
 }
 
-// one is the client of a deployment that is no RedLock. What says what asks for it.
+// one returns the client of a deployment, unless it is a RedLock. The error names what, which needs one server.
 func (d *deployment) one(what string) (*rlock.Client, error) {
 	if len(d.clients) > 1 {
 		return nil, usage("%s needs one Redis, and --redis names %d: a RedLock has only exclusive holds of a running command", what, len(d.clients))
@@ -171,13 +172,13 @@ func (d *deployment) one(what string) (*rlock.Client, error) {
 	return d.clients[0], nil
 }
 
-// errAuthority says nothing of what stands there: where a password has a character of the URL's own, each part that is
-// read may be one of the password.
+// errAuthority does not quote the URL: if a password has a special character, each part that is read may belong to the
+// password.
 var errAuthority = usage("the URL of Redis cannot be read: percent-encode / ? # %% @ and blanks in the user and the password (%%2F %%3F %%23 %%25 %%40 %%20); " +
 	"then the host and the port may be wrong")
 
-// open makes a go-redis client of a URL, and names where it connects to. Errors have nothing of what precedes the path of
-// the URL, but its scheme.
+// open makes a go-redis client of a URL, and returns the address. Errors quote only the scheme and the path of the URL: the
+// part in between may have a password.
 func open(raw string) (rdb redis.UniversalClient, address string, err error) {
 	scheme, rest, found := strings.Cut(raw, "://")
 	if !found {
@@ -270,14 +271,14 @@ func addresses(rest string) string {
 	return text
 }
 
-// inspectable is what the locks of this program have in common.
+// inspectable has the common methods of the locks of this program.
 type inspectable interface {
 	rlock.Locker
 	rlock.Inspector
 	Watch(ctx context.Context) (<-chan rlock.State, error)
 }
 
-// Which lock of a name.
+// The locks that a name can stand for.
 const (
 	plainLock = iota
 	fairLock
@@ -285,7 +286,7 @@ const (
 	writeSide
 )
 
-// lock is the lock of a name: a RedLock if there are several masters.
+// lock returns the lock of a name: a RedLock if there are several masters.
 func (d *deployment) lock(name string, kind int) (inspectable, error) {
 	if len(d.clients) > 1 {
 		if kind != plainLock {

@@ -48,7 +48,7 @@ func (a *app) demo(ctx context.Context, addr string, lasts time.Duration) error 
 	bounded, cancel := context.WithTimeoutCause(ctx, lasts, errWaited)
 	defer cancel()
 	begun := time.Now()
-	var mu sync.Mutex // of the lines
+	var mu sync.Mutex // guards the lines
 	say := func(who, format string, args ...any) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -77,7 +77,7 @@ func (a *app) demo(ctx context.Context, addr string, lasts time.Duration) error 
 	return nil
 }
 
-// turn is one time that one of the two has the lock.
+// turn takes the lock once for one of the two, and unlocks it.
 func (d *deployment) turn(ctx context.Context, who string, say func(who, format string, args ...any)) {
 	lock := d.clients[0].NewLock("invoices")
 	lease, err := lock.TryLock(ctx)

@@ -30,17 +30,17 @@ const (
 	exitSignal      = 128 // and the number of the signal
 )
 
-// A failure is an exit status, and the line that is said of it.
+// A failure is an exit status, and the line that explains it.
 type failure struct {
 	code int
 	text string
 	busy bool
-	more *holding // of a lock that others hold
+	more *holding // state of a lock that others hold
 }
 
 func (f *failure) Error() string { return f.text }
 
-// MarshalJSON has what a program may want to know of the line.
+// MarshalJSON returns the failure in fields, for programs.
 func (f *failure) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Error string   `json:"error"`
@@ -50,7 +50,7 @@ func (f *failure) MarshalJSON() ([]byte, error) {
 	}{f.text, f.code, f.busy, f.more})
 }
 
-// ended is the exit status of a command that has said itself what it had to.
+// ended returns a failure without a line, for a command that has written its messages itself.
 func ended(code int) error {
 	if code == 0 {
 		return nil
@@ -62,7 +62,7 @@ func usage(format string, args ...any) error {
 	return &failure{code: exitUsage, text: fmt.Sprintf(format, args...)}
 }
 
-// counted has a wrong number of arguments be a usage error.
+// counted makes a wrong number of arguments a usage error.
 func counted(args cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, all []string) error {
 		if err := args(cmd, all); err != nil {
@@ -77,7 +77,7 @@ type interrupted struct{ signal os.Signal }
 
 func (i interrupted) Error() string { return i.signal.String() }
 
-// failure is what is said of an error, nil of none.
+// failure returns the failure for an error, or nil without one.
 func (a *app) failure(err error) (f *failure) {
 	if err != nil && !errors.As(err, &f) {
 		f = a.failed(err)
@@ -85,8 +85,8 @@ func (a *app) failure(err error) (f *failure) {
 	return f
 }
 
-// failed finds the exit status of an error of the library. Whether Redis answered is asked first: an outage
-// never reads like a held lock.
+// failed finds the exit status of an error of the library. It first checks whether Redis answered: an outage must never
+// look like a held lock.
 func (a *app) failed(err error) *failure {
 	var sig interrupted
 	var never silence
@@ -116,7 +116,7 @@ func (a *app) failed(err error) *failure {
 	return &failure{code: exitInternal, text: text}
 }
 
-// forbidden reports whether Redis knows the user and does not let it, or does not know it.
+// forbidden reports whether Redis refuses the user: it lacks a permission, or is unknown.
 func forbidden(err error) bool {
 	for _, code := range []string{"NOAUTH", "WRONGPASS"} {
 		if redis.HasErrorPrefix(err, code) || strings.Contains(err.Error(), code+" ") {
@@ -126,7 +126,7 @@ func forbidden(err error) bool {
 	return wire.Denied(err)
 }
 
-// plain is an error in one line, without the name of the library, which the line begins with anyway.
+// plain returns an error in one line, without the name of the library, because each line begins with that name.
 func plain(err error) string {
 	return strings.ReplaceAll(strings.ReplaceAll(err.Error(), "rlock: ", ""), "\n", "; ")
 }

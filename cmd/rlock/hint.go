@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// meant are words of other programs for commands of this one.
+// meant maps words of other programs to commands of this one.
 var meant = map[string]string{
 	"list": "ls", "ps": "ls", "locks": "ls", "holders": "ls", "status": "inspect", "show": "inspect", "info": "inspect", "get": "inspect", "state": "inspect",
 	"lock": "acquire", "take": "acquire", "free": "unlock", "steal": "unlock", "force-unlock": "unlock", "rm": "unlock", "delete": "unlock",
@@ -15,8 +15,8 @@ var meant = map[string]string{
 	"redlock": "quorum", "init": "quorum", "monitor": "watch", "follow": "watch", "agent": "mcp",
 }
 
-// withHint adds to the error about a command that cannot be run which command of this program may have been meant by what
-// was taken for the name of a lock.
+// withHint adds a hint to the error of a command that cannot be run: the word that was read as the name of a lock may be
+// meant as a command of this program.
 func withHint(err error, root *cobra.Command, name string) error {
 	var f *failure
 	command := commandNear(root, name)
@@ -26,12 +26,12 @@ func withHint(err error, root *cobra.Command, name string) error {
 	return &failure{code: f.code, text: f.text + fmt.Sprintf("; %s was taken for the name of a lock: did you mean rlock %s?", name, command)}
 }
 
-// commandNear is the command that a word is meant for, or nearly is; empty: none.
+// commandNear returns the command that a word probably means, or "".
 func commandNear(root *cobra.Command, word string) string {
 	if command, ok := meant[word]; ok {
 		return command
 	}
-	most := min(2, len(word)/3) // changes of letters
+	most := min(2, len(word)/3) // most changes of letters
 	for _, cmd := range root.Commands() {
 		if d := distance(word, cmd.Name()); d > 0 && d <= most {
 			return cmd.Name()
@@ -40,7 +40,7 @@ func commandNear(root *cobra.Command, word string) string {
 	return ""
 }
 
-// distance is how many letters are inserted, removed, replaced, or swapped with the next one, to make b of a.
+// distance returns how many letters have to be inserted, removed, replaced, or swapped with the next one to change a to b.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

@@ -9,14 +9,14 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// under runs a command while a lease lasts, and returns its exit status. When it returns, no process of the
-// command's group lives, and on Linux none that it has left elsewhere, unless t.leave is set. The error is why a command was not started, or of a lease
-// that was lost while it ran; the caller unlocks the lease in each case, and only then can another have the lock.
+// under runs a command while a lease lasts, and returns its exit status. When it returns, all processes of the command's
+// group have ended; on Linux also the processes that have left the group, unless t.leave is set. The error is why the
+// command was not started, or the loss of the lease. In each case the caller unlocks the lease; only then can another owner
+// get the lock.
 //
-// The lease has a deadline that comes before Redis can give the lock away. Renewals move it, each third of the lease.
-// If it comes near without them, the group gets SIGTERM at the deadline less the grace and a margin, and SIGKILL at
-// the deadline less the margin. A guard, a process of its own, does the same a little later if this process is
-// stopped or killed.
+// The deadline of the lease comes before Redis can give the lock away. Renewals move it, each third of the lease. Without a
+// renewal, the group gets SIGTERM at the deadline less the grace and a margin, and SIGKILL at the deadline less the margin.
+// A guard process does the same a little later if this process is stopped or killed.
 func (a *app) under(d *deployment, name string, lease *rlock.Lease, t *runTask, in *interrupts) (code int, err error) {
 	h := &hold{name: name, lease: lease, command: t, lasts: a.leaseTime(), margin: min(time.Second, a.leaseTime()/20)}
 	forget := d.note(cmp.Or(a.label, t.label()), lease, "")
@@ -47,8 +47,8 @@ type hold struct {
 	lease   *rlock.Lease
 	command *runTask
 	child   *child
-	lasts   time.Duration // the lease, after each renewal
-	left    bool          // processes that do not die, or may not be ended
+	lasts   time.Duration // how long the lease lasts after each renewal
+	left    bool          // some processes do not die, or may not be ended
 	margin  time.Duration // from SIGKILL to the deadline: for a timer that is late, and the death of the group
 }
 
@@ -61,7 +61,7 @@ func (h *hold) wait() (cause error) {
 	for {
 		select {
 		case <-h.child.exited:
-			if !h.command.leave && h.child.alive() { // what it has left would outlive the lock
+			if !h.command.leave && h.child.alive() { // otherwise processes of the command would outlive the lock
 				h.end(time.Now().Add(h.command.grace))
 			}
 			return nil
@@ -74,7 +74,7 @@ func (h *hold) wait() (cause error) {
 			h.child.lost()
 			latest := time.Now()
 			if err := h.lease.Err(); errors.Is(err, rlock.ErrRemoved) || errors.Is(err, rlock.ErrTakenOver) {
-				latest = latest.Add(h.command.grace) // somebody has freed it by hand, or Redis has lost it
+				latest = latest.Add(h.command.grace) // the lock was freed by hand, or Redis has lost it
 			}
 			h.end(latest)
 			return h.lease.Err()
@@ -83,7 +83,7 @@ func (h *hold) wait() (cause error) {
 			due.Reset(h.untilEnd())
 		case <-due.C:
 			left := h.untilEnd()
-			if left > 0 { // a renewal has moved it
+			if left > 0 { // a renewal has moved the deadline
 				due.Reset(left)
 				continue
 			}
@@ -96,7 +96,7 @@ func (h *hold) wait() (cause error) {
 	}
 }
 
-// untilEnd is how long it is until the command has to be ended, if no renewal comes.
+// untilEnd returns the time until the command has to be ended, without a renewal.
 func (h *hold) untilEnd() time.Duration {
 	return time.Until(h.lease.Deadline()) - h.command.grace - h.margin
 }
@@ -110,7 +110,7 @@ func (h *hold) end(latest time.Time) {
 	gaveUp := latest.Add(10 * time.Second) // a process in an uninterruptible wait of the kernel
 	for h.child.alive() && time.Now().Before(gaveUp) {
 		if !h.child.groupAlive() || !time.Now().Before(latest) {
-			poll.Reset(20 * time.Millisecond) // all processes are looked at
+			poll.Reset(20 * time.Millisecond) // each poll reads all processes
 		}
 		if !time.Now().Before(latest) {
 			h.child.kill()

@@ -8,13 +8,12 @@ import (
 	"syscall"
 )
 
-// interrupts are the signals that this process gets: while it waits they end the wait, and while a command runs
-// they are the command's.
+// interrupts handles the signals that this process gets: they end a wait, or are passed on to the command that runs.
 type interrupts struct {
 	mu     sync.Mutex
-	to     *child // nil: nothing runs
+	to     *child // nil if no command runs
 	cancel context.CancelCauseFunc
-	first  os.Signal // that asked the command, or this process, to end
+	first  os.Signal // first signal that asked the command, or this process, to end
 }
 
 // listen returns a context that the first signal ends while no command runs. Signals that were ignored when the
@@ -50,7 +49,7 @@ func (i *interrupts) got(sig os.Signal) {
 	}
 }
 
-// attach has signals go to a command; one that came a moment before goes there too.
+// attach passes signals on to a command, including a signal that came a moment before.
 func (i *interrupts) attach(c *child) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A relative is a process as /proc shows it.
+// A relative is a process in /proc.
 type relative struct {
 	pid, parent, group int
-	startTime          string // in ticks since the machine began: distinguishes it from a later process with the same id
+	startTime          string // in ticks since the machine began: distinguishes the process from a later one with the same id
 }
 
-// living are all processes that have not ended, as far as this one may see them.
+// living returns all processes that have not ended, and that this process may read.
 func living() map[int]relative {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -49,31 +49,30 @@ func readRelative(pid int) (p relative, ok bool) {
 	return p, true
 }
 
-// outside are the processes that descend from one, or from the group of its command, and are not of that group: whatever
-// has left it, such as the command of a rlock in the command. except is a process that does not count, the guard.
+// outside returns the processes that descend from the process from, or from the group of its command, and are not in that
+// group, such as the command of another rlock that the command runs. It leaves out except, the guard.
 func outside(from, group, except int) (found []relative) {
 	all := living()
 	descends := map[int]bool{from: true, except: false}
-	var of func(pid, depth int) bool
-	of = func(pid, depth int) bool {
+	var isDescendant func(pid, depth int) bool
+	isDescendant = func(pid, depth int) bool {
 		if known, ok := descends[pid]; ok {
 			return known
 		}
 		p, ok := all[pid]
-		yes := ok && depth < len(all) && (p.group == group || of(p.parent, depth+1))
+		yes := ok && depth < len(all) && (p.group == group || isDescendant(p.parent, depth+1))
 		descends[pid] = yes
 		return yes
 	}
 	for pid, p := range all {
-		if pid != from && p.group != group && of(pid, 0) {
+		if pid != from && p.group != group && isDescendant(pid, 0) {
 			found = append(found, p)
 		}
 	}
 	return found
 }
 
-// under are the processes that the environment shows to have been started while a hold lasted, and that are not of the
-// group of its command.
+// under returns the processes whose environment has the mark of a hold, and that are not in the group of its command.
 func under(hold string, group, except int) (found []relative) {
 	for pid, p := range living() {
 		if p.group == group || pid == except {
@@ -81,7 +80,7 @@ func under(hold string, group, except int) (found []relative) {
 		}
 		environ, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 		if err != nil {
-			continue // of another user
+			continue // a process of another user
 		}
 		for v := range strings.SplitSeq(string(environ), "\x00") {
 			name, value, _ := strings.Cut(v, "=")
@@ -96,15 +95,15 @@ func under(hold string, group, except int) (found []relative) {
 
 // signal sends a signal to the process, if it is still the same.
 func (p relative) signal(sig syscall.Signal) {
-	of, err := os.FindProcess(p.pid) // of which the kernel keeps a descriptor
+	process, err := os.FindProcess(p.pid) // has a descriptor, so the id cannot be reused
 	if err != nil {
 		return
 	}
-	defer of.Release()
+	defer process.Release()
 	if p.lives() {
-		_ = of.Signal(sig)
+		_ = process.Signal(sig)
 		if sig != unix.SIGKILL {
-			_ = of.Signal(unix.SIGCONT)
+			_ = process.Signal(unix.SIGCONT)
 		}
 	}
 }
@@ -114,7 +113,7 @@ func (p relative) lives() bool {
 	return ok && now.startTime == p.startTime
 }
 
-// hasChildren reports whether this process has children that it has not started: children of a shell that has become it.
+// hasChildren reports whether this process has children that it has not started, from a shell that became this process.
 func hasChildren() bool {
 	self := os.Getpid()
 	for _, p := range living() {

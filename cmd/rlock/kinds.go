@@ -11,32 +11,32 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// looker is what can be looked at, and freed.
-type looker interface {
+// freeable is a lock that can be inspected and freed.
+type freeable interface {
 	rlock.Inspector
 	Name() string
 	Watch(ctx context.Context) (<-chan rlock.State, error)
 }
 
-// A kind is a type of lock, for commands that do not take it. Those that share keys come first.
+// A kind is a type of lock, for commands that do not take it. Types that share keys come first.
 type kind struct {
 	option, name string
-	newLock      func(c *rlock.Client, name string) looker
-	readers      func(c *rlock.Client, name string) looker // the side that readers hold, for who frees it
+	newLock      func(c *rlock.Client, name string) freeable
+	readers      func(c *rlock.Client, name string) freeable // the side of the readers, for ForceUnlock
 }
 
 var kinds = []kind{
-	{"fair", "FairLock", func(c *rlock.Client, name string) looker { return c.NewFairLock(name) }, nil},
-	{"lock", "Lock", func(c *rlock.Client, name string) looker { return c.NewLock(name) }, nil},
-	{"fenced", "FencedLock", func(c *rlock.Client, name string) looker { return c.NewFencedLock(name) }, nil},
-	{"rw", "ReadWriteLock", func(c *rlock.Client, name string) looker { return c.NewReadWriteLock(name).Writer },
-		func(c *rlock.Client, name string) looker { return c.NewReadWriteLock(name).Reader }},
-	{"fairrw", "FairReadWriteLock", func(c *rlock.Client, name string) looker { return c.NewFairReadWriteLock(name).Writer },
-		func(c *rlock.Client, name string) looker { return c.NewFairReadWriteLock(name).Reader }},
-	{"priority", "PriorityLock", func(c *rlock.Client, name string) looker { return c.NewPriorityLock(name) }, nil},
-	{"election", "Election", func(c *rlock.Client, name string) looker { return c.NewElection(name) }, nil},
-	{"once", "Once", func(c *rlock.Client, name string) looker { return c.NewOnce(name, rlock.MinKeep) }, nil},
-	{"double", "DoubleBarrier", func(c *rlock.Client, name string) looker { return c.NewDoubleBarrier(name, 1) }, nil},
+	{"fair", "FairLock", func(c *rlock.Client, name string) freeable { return c.NewFairLock(name) }, nil},
+	{"lock", "Lock", func(c *rlock.Client, name string) freeable { return c.NewLock(name) }, nil},
+	{"fenced", "FencedLock", func(c *rlock.Client, name string) freeable { return c.NewFencedLock(name) }, nil},
+	{"rw", "ReadWriteLock", func(c *rlock.Client, name string) freeable { return c.NewReadWriteLock(name).Writer },
+		func(c *rlock.Client, name string) freeable { return c.NewReadWriteLock(name).Reader }},
+	{"fairrw", "FairReadWriteLock", func(c *rlock.Client, name string) freeable { return c.NewFairReadWriteLock(name).Writer },
+		func(c *rlock.Client, name string) freeable { return c.NewFairReadWriteLock(name).Reader }},
+	{"priority", "PriorityLock", func(c *rlock.Client, name string) freeable { return c.NewPriorityLock(name) }, nil},
+	{"election", "Election", func(c *rlock.Client, name string) freeable { return c.NewElection(name) }, nil},
+	{"once", "Once", func(c *rlock.Client, name string) freeable { return c.NewOnce(name, rlock.MinKeep) }, nil},
+	{"double", "DoubleBarrier", func(c *rlock.Client, name string) freeable { return c.NewDoubleBarrier(name, 1) }, nil},
 }
 
 const semaphoreOption = "semaphore"
@@ -49,15 +49,15 @@ func kindOptions() string {
 	return strings.Join(append(all, semaphoreOption), ", ")
 }
 
-// found is what a name is: a lock, or a semaphore.
+// found is the lock or the semaphore with a name.
 type found struct {
 	typ   string
-	lock  looker // nil: a semaphore
+	lock  freeable // nil for a semaphore
 	state *holding
 }
 
-// find finds who holds what has a name. Without a type it looks at all of them; what nobody holds is a Lock then, unless
-// other data has the name.
+// find returns the lock or semaphore with a name, and its holders. Without a type it inspects all types; a name that is not
+// held is a Lock then, unless other data has the name.
 func (d *deployment) find(ctx context.Context, name, option string) (*found, error) {
 	if len(d.clients) > 1 {
 		lock, err := d.redLock(name)
@@ -81,18 +81,18 @@ func (d *deployment) find(ctx context.Context, name, option string) (*found, err
 	var failed, foreign error
 	for _, k := range kinds {
 		if k.option == "fenced" {
-			continue // Redis does not tell it from a Lock
+			continue // Redis shows it like a Lock
 		}
 		f, err := d.inspect(ctx, name, k.name, k.newLock(c, name))
 		switch {
-		case errors.Is(err, rlock.ErrForeignKey): // or a key of a type that comes below
+		case errors.Is(err, rlock.ErrForeignKey): // or the key of a later kind
 			foreign = err
 		case errors.Is(err, rlock.ErrRefused) && forbidden(err):
 			failed = err // the user of Redis may read only some types
 		case err != nil:
 			return nil, err
 		case k.option == "fair" && f.state.Waiters == 0:
-			// A hold of a FairLock without waiters is one of a Lock.
+			// A hold of a FairLock without waiters looks like a hold of a Lock.
 		case len(f.state.Holders) > 0:
 			if k.readers != nil && f.state.Mode == string(rlock.ModeShared) {
 				f.lock = k.readers(c, name)
@@ -114,7 +114,7 @@ func (d *deployment) find(ctx context.Context, name, option string) (*found, err
 	return free, nil
 }
 
-func (d *deployment) inspect(ctx context.Context, name, typ string, lock looker) (*found, error) {
+func (d *deployment) inspect(ctx context.Context, name, typ string, lock freeable) (*found, error) {
 	s, err := lock.State(ctx)
 	if err != nil {
 		return nil, err

@@ -13,26 +13,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// defaultConnectTimeout is for the first answer of Redis.
+// defaultConnectTimeout bounds the wait for the first answer of Redis.
 const defaultConnectTimeout = 10 * time.Second
 
-// outageTime is how long Redis gives no answer before it is asked for one, and pingTime how long it has for that before an
-// outage is said: a connection that is made again is none, nor is a busy machine.
+// After outageTime without an answer, a PING is sent. After pingTime without its reply, an outage is reported: a new
+// connection, or a busy machine, is no outage.
 const (
 	outageTime = time.Second
 	pingTime   = 5 * time.Second
 )
 
-// A link is whether one Redis answers: it sees all that is sent, as a hook of go-redis.
+// A link records whether one Redis answers. It is a hook of go-redis, which is called for all commands.
 type link struct {
 	address string
-	secure  bool // by TLS
+	secure  bool // the connection uses TLS
 	changed func()
 
 	mu       sync.Mutex // guards the rest
-	answered bool       // once
-	failing  bool       // what was sent last has no answer
-	cause    error      // of the latest failure; nil after an answer
+	answered bool       // Redis has answered once
+	failing  bool       // the latest command got no answer
+	cause    error      // cause of the latest failure; nil after an answer
 }
 
 func (l *link) note(err error) {
@@ -48,14 +48,14 @@ func (l *link) note(err error) {
 
 func (l *link) set(failing bool, cause error) {
 	l.mu.Lock()
-	news := l.failing != failing || !failing && !l.answered
+	isChange := l.failing != failing || !failing && !l.answered
 	l.failing = failing
 	l.answered = l.answered || !failing
-	if l.cause == nil || !errors.Is(cause, context.DeadlineExceeded) { // which says less than what went before
+	if l.cause == nil || !errors.Is(cause, context.DeadlineExceeded) { // a deadline says less than an earlier cause
 		l.cause = cause
 	}
 	l.mu.Unlock()
-	if news {
+	if isChange {
 		l.changed()
 	}
 }
@@ -95,16 +95,16 @@ func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// links are the links to a deployment. Redis answers if as many do as a RedLock needs.
+// links are the links to a deployment. Redis counts as answering if as many servers answer as a RedLock needs.
 type links struct {
 	all     []*link
 	needed  int
-	changed chan struct{} // has one if the state may have changed
+	changed chan struct{} // capacity 1: the state may have changed
 }
 
 func newLinks(needed int) *links { return &links{needed: needed, changed: make(chan struct{}, 1)} }
 
-// on has a client be seen.
+// on adds a link for a client.
 func (l *links) on(rdb redis.UniversalClient, address string, secure bool) {
 	one := &link{address: address, secure: secure, changed: func() {
 		select {
@@ -119,7 +119,7 @@ func (l *links) on(rdb redis.UniversalClient, address string, secure bool) {
 	}
 }
 
-// dialing sees the connections of a node of a cluster; what is sent is seen of the cluster.
+// dialing is a link only for the connections of a node of a cluster. The link of the cluster has the commands.
 type dialing struct{ *link }
 
 func (dialing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
@@ -149,7 +149,7 @@ func (l *links) out() bool {
 	return n > len(l.all)-l.needed
 }
 
-// addresses are those that give no answer.
+// addresses returns the addresses of the servers that give no answer.
 func (l *links) addresses() string {
 	var all []string
 	for _, one := range l.all {
@@ -160,7 +160,7 @@ func (l *links) addresses() string {
 	return strings.Join(all, ", ")
 }
 
-// cause is why Redis gives no answer, as far as that is known.
+// cause returns why Redis gives no answer, or nil if not known.
 func (l *links) cause() error {
 	for _, one := range l.all {
 		if _, failing, cause := one.state(); failing && cause != nil {
@@ -170,7 +170,7 @@ func (l *links) cause() error {
 	return nil
 }
 
-// explained adds to an error, of an outage, where Redis was looked for and what came of it.
+// explained adds the address and the failure of Redis to the error of an outage.
 func (l *links) explained(text string) string {
 	if l == nil {
 		return text
@@ -185,7 +185,7 @@ func (l *links) explained(text string) string {
 	return text + l.hint(cause)
 }
 
-// hint is for a port that has TLS and a URL that has not, or the other way round: neither says so.
+// hint returns a hint if probably only one of URL and port uses TLS: the errors do not show that.
 func (l *links) hint(cause error) string {
 	secure := l.all[0].secure
 	switch {
@@ -202,16 +202,16 @@ type silence struct{ time.Duration }
 
 func (s silence) Error() string { return "no answer for " + span(s.Duration) }
 
-// patient returns a context that ends if Redis has not answered once within --connect-timeout. An outage after an answer
-// is said when it begins and when it ends, if talks is set. Both are until stop is called, which leaves the context.
-func (d *deployment) patient(ctx context.Context, talks bool) (of context.Context, stop func()) {
-	of, cancel := context.WithCancelCause(ctx)
+// patient returns a context that ends if Redis has not answered once within --connect-timeout. If talks is set, it reports
+// the beginning and the end of later outages. stop ends both, but not the context.
+func (d *deployment) patient(ctx context.Context, talks bool) (bounded context.Context, stop func()) {
+	bounded, cancel := context.WithCancelCause(ctx)
 	quit, done := make(chan struct{}), make(chan struct{})
-	go func() { // until stop
+	go func() { // ends with stop
 		defer close(done)
 		d.watchLinks(quit, cancel, talks)
 	}()
-	return of, sync.OnceFunc(func() {
+	return bounded, sync.OnceFunc(func() {
 		close(quit)
 		<-done
 	})
@@ -247,13 +247,13 @@ func (d *deployment) watchLinks(quit <-chan struct{}, end context.CancelCauseFun
 	said := time.NewTimer(0)
 	defer said.Stop()
 	<-said.C
-	news := d.links.changed
+	changed := d.links.changed
 	if !talks {
-		news = nil // for another that does
+		changed = nil // another goroutine that talks receives from it
 	}
 	pinged := make(chan bool, 1)
-	var since time.Time // of an outage
-	var told bool
+	var since time.Time // beginning of an outage
+	var reported bool
 	for {
 		select {
 		case <-quit:
@@ -265,28 +265,28 @@ func (d *deployment) watchLinks(quit <-chan struct{}, end context.CancelCauseFun
 			}
 		case <-said.C:
 			if d.links.answered() || d.app.connectTimeout == 0 {
-				go func() { pinged <- d.answersPing() }() // not for long; who watches may have gone
+				go func() { pinged <- d.answersPing() }() // ends soon; the receiver may have ended
 			}
 		case answers := <-pinged:
 			switch {
-			case since.IsZero(): // it is over
-			case answers: // what has failed had less time
+			case since.IsZero(): // the outage is over
+			case answers: // the failed command had less time
 				said.Reset(outageTime)
 			default:
-				told = true
+				reported = true
 				d.app.say("%s", d.links.explained("no answer from Redis")+"; this waits until there is one")
 			}
-		case <-news:
+		case <-changed:
 			switch out := d.links.out(); {
 			case out && since.IsZero():
 				since = time.Now()
 				said.Reset(outageTime)
 			case !out && !since.IsZero():
 				said.Stop()
-				if told {
+				if reported {
 					d.app.say("Redis answers again, after %s", span(time.Since(since)))
 				}
-				since, told = time.Time{}, false
+				since, reported = time.Time{}, false
 			}
 		}
 	}

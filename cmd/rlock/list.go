@@ -43,25 +43,25 @@ func newList(a *app) *cobra.Command {
 	}
 }
 
-// list finds all that is held, by name, with what its holders have noted.
+// list returns all that is held, sorted by name, with the notes of the holders.
 func (d *deployment) list(ctx context.Context, pattern string) ([]*holding, error) {
 	all, err := d.held(ctx, pattern)
 	d.addAllNotes(ctx, all)
 	return all, err
 }
 
-// order is by name.
+// order returns the key for sorting by name.
 func (h *holding) order() string { return h.Name + "\x00" + h.Type }
 
-// held finds all that is held, by name. Of several masters it asks each: the votes of a RedLock are one lock, and a
-// quorum that answers has each.
+// held returns all that is held, sorted by name. With several masters it sends a request to each: the votes of a RedLock
+// count as one lock, and any quorum of masters has a vote of each lock.
 func (d *deployment) held(ctx context.Context, pattern string) ([]*holding, error) {
 	var all []*holding
 	found := make([][]rlock.FoundLock, len(d.clients))
 	failed := make([]error, len(d.clients))
-	var asked sync.WaitGroup
+	var requests sync.WaitGroup
 	for i, c := range d.clients {
-		asked.Go(func() {
+		requests.Go(func() {
 			for f, err := range c.Locks(ctx, pattern) {
 				if err != nil {
 					failed[i] = err
@@ -71,7 +71,7 @@ func (d *deployment) held(ctx context.Context, pattern string) ([]*holding, erro
 			}
 		})
 	}
-	asked.Wait()
+	requests.Wait()
 	answers := 0
 	for _, err := range failed {
 		if err == nil {
@@ -82,8 +82,8 @@ func (d *deployment) held(ctx context.Context, pattern string) ([]*holding, erro
 		return nil, cmp.Or(failed...)
 	}
 	seen := map[string]bool{}
-	for _, of := range found {
-		for _, f := range of {
+	for _, locks := range found {
+		for _, f := range locks {
 			key := f.Type + " " + f.Name
 			if len(f.State.Holders) == 1 {
 				key += f.State.Holders[0].HoldID
@@ -110,7 +110,7 @@ func (d *deployment) addAllNotes(ctx context.Context, all []*holding) {
 		for _, h := range part {
 			joined.Holders = append(joined.Holders, h.Holders...)
 		}
-		joined.Token = -1 // not of one lock
+		joined.Token = -1 // tokens of several locks cannot be joined
 		d.addNotes(ctx, joined)
 		at := 0
 		for _, h := range part {
@@ -123,11 +123,11 @@ func (d *deployment) addAllNotes(ctx context.Context, all []*holding) {
 // A column of a table.
 type column struct {
 	title string
-	width int // with a blank
+	width int // includes a blank
 	cell  func(h *holding, now time.Time) string
 }
 
-// columns fit in 80.
+// columns fit in 80 columns of a terminal.
 var columns = []column{
 	{"NAME", 23, func(h *holding, _ time.Time) string { return h.Name }},
 	{"TYPE", 10, func(h *holding, _ time.Time) string { return shortType(h) }},
@@ -150,7 +150,7 @@ func shortType(h *holding) string {
 	return name
 }
 
-// who are the holders in short.
+// who returns the holders in short.
 func (h *holding) who() string {
 	if len(h.Holders) == 0 {
 		return "-"
@@ -166,7 +166,7 @@ func (h *holding) who() string {
 	return text
 }
 
-// age is how long the oldest holder has it.
+// age returns how long the oldest holder has had the lock.
 func (h *holding) age(now time.Time) string {
 	var oldest time.Time
 	for _, by := range h.Holders {
@@ -180,7 +180,7 @@ func (h *holding) age(now time.Time) string {
 	return short(now.Sub(oldest))
 }
 
-// short is a duration of at most five columns.
+// short returns a duration in at most five columns.
 func short(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -195,7 +195,7 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%.0fd", d.Hours()/24)
 }
 
-// fitting are the columns that a terminal has room for: the name and the holder in any case.
+// fitting returns the columns that a terminal has room for: always the name and the holder.
 func fitting(width int) []column {
 	shown := slices.Clone(columns)
 	all := func() (n int) {

@@ -39,7 +39,7 @@ func newInspect(a *app) *cobra.Command {
 	return cmd
 }
 
-// lastRun is the latest run of a job of rlock once, nil if there is none.
+// lastRun returns the latest run of a job of rlock once, or nil.
 func (d *deployment) lastRun(ctx context.Context, name string) *lastRun {
 	run, known, err := d.clients[0].NewCronJob(name).Last(ctx)
 	if err != nil || !known {
@@ -52,7 +52,7 @@ func (d *deployment) lastRun(ctx context.Context, name string) *lastRun {
 	return l
 }
 
-// cause is the signal that has ended a call, or its error.
+// cause returns the signal that has ended a call, or its error.
 func cause(ctx context.Context, err error) error {
 	if c := context.Cause(ctx); c != nil {
 		return c
@@ -121,8 +121,8 @@ func (h *holding) sheet(width int, now time.Time) string {
 	return b.String()
 }
 
-// A sighting is a line of rlock watch --json.
-type sighting struct {
+// A watchLine is a line of rlock watch --json.
+type watchLine struct {
 	Time time.Time `json:"time"`
 	*holding
 }
@@ -150,12 +150,12 @@ func newWatch(a *app) *cobra.Command {
 						break
 					}
 					if a.json {
-						err = printJSON(a.stdout, sighting{time.Now().UTC(), h})
+						err = printJSON(a.stdout, watchLine{time.Now().UTC(), h})
 					} else {
 						err = line(a.stdout, "%s  %s", time.Now().Format("15:04:05.000"), h)
 					}
 					if err != nil {
-						return nil // the output knows it
+						return nil // the output keeps the error
 					}
 				}
 				return context.Cause(ctx)
@@ -198,11 +198,11 @@ func newWait(a *app) *cobra.Command {
 					return err
 				}
 				// Check again whether it is held: the last state may be from before an outage.
-				again, err := d.find(ctx, args[0], typ)
-				if err != nil || len(again.state.Holders) == 0 {
+				current, err := d.find(ctx, args[0], typ)
+				if err != nil || len(current.state.Holders) == 0 {
 					return cause(ctx, err)
 				}
-				return &failure{code: a.busyCode(), text: again.state.String(), busy: true, more: again.state}
+				return &failure{code: a.busyCode(), text: current.state.String(), busy: true, more: current.state}
 			}, rlock.WithObserver(p))
 		},
 	}
@@ -212,7 +212,7 @@ func newWait(a *app) *cobra.Command {
 }
 
 // untilFree waits until a lock is free, or the wait is over.
-func untilFree(ctx context.Context, lock looker, w *waiting) (freed bool, err error) {
+func untilFree(ctx context.Context, lock freeable, w *waiting) (freed bool, err error) {
 	bounded := ctx
 	if w.now || w.set {
 		var cancel context.CancelFunc

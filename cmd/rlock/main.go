@@ -34,8 +34,8 @@ func execute(args []string) int {
 			return execLater(args[1:])
 		}
 	}
-	redis.SetLogger(silent{})                               // what goes wrong is said once, by the command
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a write has an error then, and what it was about is put right
+	redis.SetLogger(silent{})                               // the command reports each error once
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a write then returns an error, and the command cleans up
 	a := &app{stdout: &output{file: os.Stdout}, stderr: os.Stderr}
 	root := newRoot(a)
 	root.SetArgs(args)
@@ -121,7 +121,7 @@ func filled(text string) string {
 	return b.String()
 }
 
-// commands are the commands other than run, a file each.
+// commands has the commands other than run, each in a separate file.
 var commands = []func(*app) *cobra.Command{
 	newAcquire, newRenew, newRelease, newWait, newSem, newOnce, newElect,
 	newList, newInspect, newWatch, newTop, newUnlock, newCheck, newQuorum,
@@ -151,20 +151,20 @@ type silent struct{}
 
 func (silent) Printf(_ context.Context, _ string, _ ...any) {}
 
-// report says on standard error what has gone wrong, and returns the exit status.
+// report writes an error to standard error, and returns the exit status.
 func (a *app) report(err error) int {
-	told := a.failure(err)
-	if failed := a.stdout.failed(); failed != nil && (told == nil || told.text == "" || errors.Is(err, failed)) {
-		told = unprinted(failed)
+	outcome := a.failure(err)
+	if failed := a.stdout.failed(); failed != nil && (outcome == nil || outcome.text == "" || errors.Is(err, failed)) {
+		outcome = unprinted(failed)
 	}
 	switch {
-	case told == nil:
+	case outcome == nil:
 		return 0
-	case told.text == "" || told.busy && a.quiet:
+	case outcome.text == "" || outcome.busy && a.quiet:
 	case a.json:
-		printJSON(a.stderr, told)
+		printJSON(a.stderr, outcome)
 	default:
-		line(a.stderr, "rlock: %s", told.text)
+		line(a.stderr, "rlock: %s", outcome.text)
 	}
-	return told.code
+	return outcome.code
 }

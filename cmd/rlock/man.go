@@ -16,7 +16,7 @@ func newMan(a *app) *cobra.Command {
 		Use: "man [COMMAND]...", Short: "Print the manual page of a command, or write all of them",
 		Example: "  rlock man | man -l -\n  rlock man --dir /usr/local/share/man/man1",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			of, left, err := cmd.Root().Find(args)
+			found, left, err := cmd.Root().Find(args)
 			if err != nil || len(left) > 0 {
 				return usage("there is no command %q", strings.Join(args, " "))
 			}
@@ -26,7 +26,7 @@ func newMan(a *app) *cobra.Command {
 				}
 				return writeMan(cmd.Root(), dir)
 			}
-			page, err := manPage(of)
+			page, err := manPage(found)
 			if err != nil {
 				return err
 			}

@@ -13,9 +13,9 @@ import (
 	"github.com/go-rlock/rlock/internal/visible"
 )
 
-// A note is what this program writes about a hold, for people: the library shows which process has a hold, and
-// forgets it when that process ends, but not since when, why, or with which token. It decides nothing. Its key is
-// rlock:cli: and the hold id, after the prefix; a user of Redis who may not write it does without.
+// A note is a text about a hold, for people: since when it is held, why, and with which token. The library shows only the
+// process of a hold, while that process lives. No decision depends on a note. Its key is rlock:cli: and the hold id, after
+// the prefix. If the user of Redis may not write it, there is no note.
 type note struct {
 	Label  string    `json:"label"`
 	Host   string    `json:"host"`
@@ -24,12 +24,12 @@ type note struct {
 	Reason string    `json:"reason,omitempty"`
 	Token  int64     `json:"token,omitempty"`
 	Since  time.Time `json:"since"`
-	Hold   string    `json:"hold,omitempty"` // of a hold without a process
+	Hold   string    `json:"hold,omitempty"` // id of a hold without a process
 }
 
 const (
 	noteKey  = "rlock:cli:"
-	noteTime = time.Second // how long anything waits for a note
+	noteTime = time.Second // bounds each wait for a note
 
 	longestHost   = 253 // bytes of a name in DNS
 	longestReason = 200 // columns
@@ -44,22 +44,22 @@ func (d *deployment) newNote(label string, token int64, reason string) note {
 	return n
 }
 
-// note writes the note of a lease while a command runs, and returns what deletes it.
+// note writes the note of a lease while a command runs. forget deletes the note.
 func (d *deployment) note(label string, lease *rlock.Lease, reason string) (forget func()) {
 	n := d.newNote(label, lease.Token(), reason)
 	quit, done := make(chan struct{}), make(chan struct{})
 	lasts := d.app.leaseTime()
-	go func() { // until forget
+	go func() { // ends with forget
 		defer close(done)
-		again := time.NewTicker(lasts / 2)
-		defer again.Stop()
+		ticker := time.NewTicker(lasts / 2)
+		defer ticker.Stop()
 		for {
 			d.writeNote(lease.HoldID(), n, 2*lasts)
 			select {
 			case <-quit:
 				d.writeNote(lease.HoldID(), n, 0)
 				return
-			case <-again.C:
+			case <-ticker.C:
 			}
 		}
 	}()
@@ -83,7 +83,7 @@ func (d *deployment) writeNote(holdID string, n note, lasts time.Duration) {
 	}
 }
 
-// keepNote keeps a note for so long at least.
+// keepNote keeps a note for at least a time.
 func (d *deployment) keepNote(holdID string, lasts time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTime)
 	defer cancel()
@@ -122,7 +122,7 @@ func (d *deployment) notes(ctx context.Context, holdIDs []string) map[string]not
 	return found
 }
 
-// clean makes a note as short as notes of this program, no matter who has written it.
+// clean shortens a note, which any program may have written, to the lengths of this program.
 func (n note) clean() note {
 	n.Label, n.Host, n.User = visible.Cut(n.Label, rlock.MaxLabelLength), visible.Cut(n.Host, longestHost), visible.Cut(n.User, rlock.MaxLabelLength)
 	n.Reason = clip(n.Reason, longestReason)

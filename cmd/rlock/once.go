@@ -74,7 +74,7 @@ func newOnce(a *app) *cobra.Command {
 	return cmd
 }
 
-// crontab returns the schedule of five fields as cron has it, also in the nights in which the clocks change.
+// crontab returns the schedule of five fields, as cron does, also in the nights in which the clocks change.
 func crontab(spec string) (next func(after time.Time) time.Time, err error) {
 	schedule, err := cron.ParseStandard(spec)
 	if err != nil {
@@ -88,7 +88,7 @@ func crontab(spec string) (next func(after time.Time) time.Time, err error) {
 	return schedule.Next, nil
 }
 
-// nameOf is the name of a job that was given none: the same for the same command line.
+// nameOf returns the name of a job without --name: the same for the same command line.
 func nameOf(t *runTask) string {
 	sum := sha256.Sum256([]byte(strings.Join(t.argv, "\x00")))
 	return fmt.Sprintf("%s-%x", printable(filepath.Base(t.argv[0])), sum[:16])
@@ -106,7 +106,7 @@ func (a *app) once(name string, tick time.Time, opts []rlock.CronJobOption, t *r
 	}
 	ctx, in := listen()
 	code := 0
-	var lost error // or not started
+	var lost error // lost, or not started
 	bounded, stop := d.patient(ctx, true)
 	defer stop()
 	run, err := c.NewCronJob(name, opts...).Do(bounded, tick, func(ctx context.Context) error {

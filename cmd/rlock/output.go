@@ -9,8 +9,8 @@ import (
 	"golang.org/x/term"
 )
 
-// An output is standard output. It keeps the first error of a write, which is the failure of a command that has said
-// nothing else: none has to look at each write.
+// An output is standard output. It keeps the first error of a write, which is the failure of a command without another
+// one: no command has to check each write.
 type output struct {
 	file *os.File
 
@@ -36,7 +36,7 @@ func (o *output) failed() error {
 	return o.err
 }
 
-// width is how many columns to print in: 80, or fewer on a narrow terminal.
+// width returns how many columns to print in: 80, or fewer on a narrow terminal.
 func (a *app) width() int { return widthOf(a.stdout.file) }
 
 func widthOf(f *os.File) int {
@@ -51,7 +51,7 @@ func paints(f *os.File) bool { return term.IsTerminal(int(f.Fd())) && os.Getenv(
 
 // unprinted is the failure of a command whose output could not be written.
 func unprinted(err error) *failure {
-	if errors.Is(err, syscall.EPIPE) { // who reads it has enough: programs end without a word then
+	if errors.Is(err, syscall.EPIPE) { // the reader has ended: programs then end without a message
 		return &failure{code: exitSignal + int(syscall.SIGPIPE)}
 	}
 	return &failure{code: exitOutput, text: "what was done stands, but could not be printed: " + plain(err)}

@@ -11,11 +11,11 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// progress says on a terminal, and only there, what is waited for. It is an Observer, to tell an outage from a lock
-// that others hold.
+// progress shows on a terminal what a command waits for. It is an Observer, to distinguish an outage from a lock that
+// others hold.
 type progress struct {
-	w              *os.File // nil: no terminal
-	reportsOutages bool     // lines about outages, which a terminal shows anyway
+	w              *os.File // nil without a terminal
+	reportsOutages bool     // write lines about outages; not needed on a terminal
 
 	mu     sync.Mutex
 	outage error // the last request had no answer
@@ -42,7 +42,7 @@ func (p *progress) Retry(_ context.Context, e rlock.RetryEvent) {
 }
 
 // show writes a line each second until the returned function is called, which wipes it away.
-func (p *progress) show(ctx context.Context, look func(ctx context.Context) (*holding, error)) (stop func()) {
+func (p *progress) show(ctx context.Context, state func(ctx context.Context) (*holding, error)) (stop func()) {
 	if p.w == nil {
 		return func() {}
 	}
@@ -63,7 +63,7 @@ func (p *progress) show(ctx context.Context, look func(ctx context.Context) (*ho
 				return
 			case <-tick.C:
 				lasts := fmt.Sprintf(", %.0f s", time.Since(started).Seconds())
-				line := clip(p.line(ctx, look), widthOf(p.w)-1-len(lasts)) + lasts // a folded line would not be wiped
+				line := clip(p.line(ctx, state), widthOf(p.w)-1-len(lasts)) + lasts // a folded line would not be wiped
 				if ctx.Err() == nil {
 					fmt.Fprint(p.w, "\r\x1b[K"+line)
 					shown = true
@@ -71,16 +71,16 @@ func (p *progress) show(ctx context.Context, look func(ctx context.Context) (*ho
 			}
 		}
 	}()
-	return func() { // more than once is fine
+	return func() { // may be called more than once
 		cancel()
 		<-done
 	}
 }
 
-func (p *progress) line(ctx context.Context, look func(ctx context.Context) (*holding, error)) string {
+func (p *progress) line(ctx context.Context, state func(ctx context.Context) (*holding, error)) string {
 	bounded, cancel := context.WithTimeout(ctx, noteTime)
 	defer cancel()
-	h, err := look(bounded)
+	h, err := state(bounded)
 	if err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -99,17 +99,17 @@ func (p *progress) line(ctx context.Context, look func(ctx context.Context) (*ho
 	return "waiting for " + strings.Join(names, ", ")
 }
 
-// waits is for a command that waits for its turn: it shows what for, and says when Redis is away.
-func (d *deployment) waits(ctx context.Context, p *progress, look func(ctx context.Context) (*holding, error)) (of context.Context, stop func()) {
-	of, leave := d.patient(ctx, p.reportsOutages)
-	wipe := p.show(of, look)
-	return of, func() { // more than once is fine
+// waits shows what a command waits for, and reports when Redis is away.
+func (d *deployment) waits(ctx context.Context, p *progress, state func(ctx context.Context) (*holding, error)) (bounded context.Context, stop func()) {
+	bounded, leave := d.patient(ctx, p.reportsOutages)
+	wipe := p.show(bounded, state)
+	return bounded, func() { // may be called more than once
 		wipe()
 		leave()
 	}
 }
 
-// states is the state of a lock, for a progress.
+// states returns a function that requests the state of a lock, for a progress.
 func (d *deployment) states(name string, lock rlock.Inspector) func(ctx context.Context) (*holding, error) {
 	return func(ctx context.Context) (*holding, error) {
 		s, err := lock.State(ctx)

@@ -130,7 +130,7 @@ func (a *app) needed(nodes int) int {
 	return nodes/2 + 1
 }
 
-// address is a node as a finding names it.
+// address returns a node's name in a finding.
 func (d *deployment) address(i int) string {
 	if c, ok := d.rdbs[i].(*redis.Client); ok {
 		return c.Options().Addr
@@ -138,7 +138,7 @@ func (d *deployment) address(i int) string {
 	return ""
 }
 
-// redacted is a URL that was read before, without user, password and parameters.
+// redacted returns a URL that was parsed before, without user, password and parameters.
 func redacted(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -163,10 +163,10 @@ func (a *app) replaceNode(ctx context.Context, d *deployment, old, fresh string)
 	case slices.Contains(d.urls, fresh):
 		return usage("--new is one of the nodes already")
 	}
-	of := *a
-	of.urls = []string{fresh}
-	of.quorum, of.quarantine = 0, false
-	node, err := of.connect("rlock")
+	own := *a
+	own.urls = []string{fresh}
+	own.quorum, own.quarantine = 0, false
+	node, err := own.connect("rlock")
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (a *app) replaceNode(ctx context.Context, d *deployment, old, fresh string)
 	nodes := slices.Clone(d.urls)
 	nodes[at] = fresh
 	n := len(nodes)
-	// The quorums of two users that name different nodes are together more than all nodes, of which there is one more.
+	// Two users may name different nodes, n+1 in all. Their quorums together must be more than that number.
 	first := n + 2 - a.needed(n)
 	if a.json {
 		printJSON(a.stdout, map[string]any{"nodes": n, "quorum": first, "then": a.needed(n)})

@@ -55,7 +55,7 @@ func (w *waiting) options() []rlock.AcquireOption {
 	return nil
 }
 
-// choice is which lock a name is.
+// choice selects the lock that a name stands for.
 type choice struct{ shared, exclusive, fair bool }
 
 func (c *choice) add(f *pflag.FlagSet) {
@@ -78,7 +78,7 @@ func (c *choice) kind() (int, error) {
 	return plainLock, nil
 }
 
-// running are the options of whatever runs a command under a lease.
+// running has the options of commands that run a command under a lease.
 type running struct {
 	shell   string
 	grace   time.Duration
@@ -97,10 +97,10 @@ func (r *running) add(f *pflag.FlagSet) {
 type runTask struct {
 	path  string
 	argv  []string
-	line  string // given with -c
+	line  string // command line of -c
 	grace time.Duration
 	leave bool
-	hold  string // under which it runs
+	hold  string // hold under which the command runs
 }
 
 // task finds the command before anything is locked.
@@ -128,8 +128,8 @@ func (r *running) task(a *app, f *pflag.FlagSet, argv []string) (*runTask, error
 	return t, nil
 }
 
-// label is how other processes name the holder: the name of the command. Of a line for a shell it is the first
-// word after variables that are set for the command, whose values may be secrets, or the shell if that is not clear.
+// label returns the label of the holder in other processes: the name of the command. For a line of a shell it is the first
+// word after variables, whose values may be secrets, or the shell if that word is not clear.
 func (t *runTask) label() string {
 	name := t.argv[0]
 	for _, word := range strings.Fields(t.line) {
@@ -150,7 +150,7 @@ var (
 	urls      = regexp.MustCompile(`\S*://\S*`)
 )
 
-// withoutURLs is the text of an error about options, of which one may be a URL with a password.
+// withoutURLs returns the text of an error about options without URLs, which may have a password.
 func withoutURLs(err error) string { return urls.ReplaceAllString(plain(err), "URL") }
 
 func notStarted(name string, err error) error {
@@ -240,7 +240,7 @@ func newRun(a *app, use string) *cobra.Command {
 	return cmd
 }
 
-// synonyms are the other names that flock has for its options.
+// synonyms maps other option names of flock to the names here.
 func synonyms(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	switch name {
 	case "timeout":
@@ -299,7 +299,7 @@ func lostWhile(name, cause string) error {
 	return &failure{code: exitLost, text: fmt.Sprintf("%s was lost while the command ran: %s", name, cause)}
 }
 
-// say says a line that is no failure.
+// say writes a line that is no failure.
 func (a *app) say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if a.json {
@@ -309,13 +309,13 @@ func (a *app) say(format string, args ...any) {
 	line(a.stderr, "rlock: %s", text)
 }
 
-// What the environment has of the hold under which a command runs, and of those that are around it.
+// Variables in the environment of a command, about its hold and the holds around it.
 const (
 	holdVariable  = "RLOCK_HOLD_ID"
 	outerVariable = "RLOCK_OUTER_HOLD_IDS"
 )
 
-// environment is the environment of the command.
+// environment returns the environment of the command.
 func environment(name string, lease *rlock.Lease, lostFD int) []string {
 	env := make([]string, 0, len(os.Environ())+5)
 	outer := ""

@@ -158,7 +158,7 @@ func (a *app) deletePermits(name string, fair bool) error {
 	})
 }
 
-// taken says who has the permits of a semaphore.
+// taken returns a text with the holders of a semaphore's permits.
 func (h *holding) taken() string {
 	var names []string
 	for _, by := range h.Holders[:min(3, len(h.Holders))] {

@@ -103,7 +103,7 @@ func TestTop(t *testing.T) {
 func TestTopCounts(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	v := &topView{locks: map[string]*seenLock{}}
+	v := &topView{locks: map[string]*shownLock{}}
 	see := func(after time.Duration, all ...*holding) {
 		v.all = all
 		v.compare(now.Add(after), now.Add(after))

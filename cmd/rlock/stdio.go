@@ -12,11 +12,11 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// longestMessage is the longest line that is read; none of the tools needs as much.
+// longestMessage is the longest line that is read, far more than any tool needs.
 const longestMessage = 10 << 20
 
-// stdio has a message a line on standard input and output. A line that is no message has an answer that says so, and
-// ends nothing. A batch is read as its messages, each of which has an answer of its own.
+// stdio is a transport with one message per line on standard input and output. A line that is no message is answered with
+// an error, and the connection goes on. A batch is read as its messages, and each gets a separate answer.
 type stdio struct {
 	in  io.Reader
 	out io.Writer
@@ -24,7 +24,7 @@ type stdio struct {
 	incoming chan jsonrpc.Message // closed at the end of the input
 	closed   chan struct{}
 	close    sync.Once
-	mu       sync.Mutex // of writes
+	mu       sync.Mutex // guards writes
 }
 
 func newStdio(in io.Reader, out io.Writer) *stdio {
@@ -33,7 +33,7 @@ func newStdio(in io.Reader, out io.Writer) *stdio {
 
 // Connect implements mcp.Transport.
 func (s *stdio) Connect(context.Context) (mcp.Connection, error) {
-	go s.read() // until the input or the connection ends
+	go s.read() // ends with the input or the connection
 	return s, nil
 }
 
@@ -140,12 +140,12 @@ func (s *stdio) take(text []byte) bool {
 	return true
 }
 
-// refuse answers what is no message, by its id if it has one.
-func (s *stdio) refuse(of json.RawMessage, code int, why string) {
+// refuse answers a line that is no message, with its id if it has one.
+func (s *stdio) refuse(id json.RawMessage, code int, why string) {
 	var request struct {
 		ID any `json:"id"`
 	}
-	_ = json.Unmarshal(of, &request)
+	_ = json.Unmarshal(id, &request)
 	switch request.ID.(type) {
 	case string, float64:
 	default:
@@ -153,6 +153,6 @@ func (s *stdio) refuse(of json.RawMessage, code int, why string) {
 	}
 	text, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": request.ID, "error": map[string]any{"code": code, "message": why}})
 	if err == nil {
-		_ = s.write(text) // what reads finds out that it cannot write
+		_ = s.write(text) // the reader detects that writes fail
 	}
 }

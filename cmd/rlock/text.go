@@ -13,8 +13,8 @@ import (
 	"github.com/go-rlock/rlock/internal/visible"
 )
 
-// line writes a line. Names, labels, reasons and errors are texts of others: they neither move the cursor nor begin a
-// line of their own.
+// line writes a line. Names, labels, reasons and errors are texts of others: they must not move the cursor or begin a new
+// line.
 func line(w io.Writer, format string, args ...any) error {
 	_, err := fmt.Fprintln(w, visible.Text(fmt.Sprintf(format, args...)))
 	return err
@@ -30,7 +30,7 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// visibleJSON is the same JSON, which a terminal shows as it is.
+// visibleJSON returns the same JSON with all invisible characters escaped.
 func visibleJSON(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -47,7 +47,7 @@ func visibleJSON(text string) string {
 	return b.String()
 }
 
-// printable makes a text a label: of letters of every script, and a _ for what is not seen.
+// printable makes a label of a text: it keeps the letters of every script, and replaces invisible characters by _.
 func printable(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if !visible.Is(r) || r == utf8.RuneError {
@@ -73,7 +73,7 @@ func clip(text string, most int) string {
 	return text
 }
 
-// columnsOf is how many columns a visible text takes on a terminal.
+// columnsOf returns how many columns a visible text takes on a terminal.
 func columnsOf(text string) int {
 	n := 0
 	for _, r := range text {

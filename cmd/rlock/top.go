@@ -29,7 +29,7 @@ func newTop(a *app) *cobra.Command {
 				return usage("--interval %v: at least 0.1 s", every)
 			}
 			return a.connected("", func(ctx context.Context, d *deployment) error {
-				v := &topView{d: d, pattern: strings.Join(args, ""), locks: map[string]*seenLock{}}
+				v := &topView{d: d, pattern: strings.Join(args, ""), locks: map[string]*shownLock{}}
 				if once || a.json {
 					if err := v.poll(ctx); err != nil {
 						return cause(ctx, err)
@@ -56,22 +56,22 @@ func newTop(a *app) *cobra.Command {
 	return cmd
 }
 
-// A view is what top shows: the locks that are held, and what has become of them since it was begun.
+// A topView is the state of rlock top: the held locks, and what has changed since its start.
 type topView struct {
 	d       *deployment
 	pattern string
-	order   byte // the key that sorts
+	order   byte // key of the current order
 	err     error
 	all     []*holding
-	locks   map[string]*seenLock
-	hands   int // hand-overs, of all locks
+	locks   map[string]*shownLock
+	hands   int // hand-overs of all locks
 	losses  int
 }
 
-// seenLock is what was seen of a lock.
-type seenLock struct {
+// shownLock is what polls have shown of a lock.
+type shownLock struct {
 	holdID  string
-	ends    time.Time // of the lease, as it was seen last
+	ends    time.Time // end of the lease in the latest poll
 	current bool
 	hands   int
 	losses  int
@@ -79,18 +79,18 @@ type seenLock struct {
 
 // poll reads the state from Redis.
 func (v *topView) poll(ctx context.Context) error {
-	asked := time.Now()
+	sent := time.Now()
 	all, err := v.d.list(ctx, v.pattern)
 	if v.err = err; err != nil {
 		return err
 	}
 	v.all = all
-	v.compare(asked, time.Now())
+	v.compare(sent, time.Now())
 	return nil
 }
 
-// compare counts what has changed since the previous poll. The reply is of a moment between the two times.
-func (v *topView) compare(asked, now time.Time) {
+// compare counts the changes since the previous poll. The reply shows a moment between the two times.
+func (v *topView) compare(sent, now time.Time) {
 	for _, s := range v.locks {
 		s.current = false
 	}
@@ -98,7 +98,7 @@ func (v *topView) compare(asked, now time.Time) {
 		key := h.Type + " " + h.Name
 		s := v.locks[key]
 		if s == nil {
-			s = &seenLock{}
+			s = &shownLock{}
 			v.locks[key] = s
 		}
 		id := ""
@@ -111,7 +111,7 @@ func (v *topView) compare(asked, now time.Time) {
 			v.ended(s, now)
 		}
 		s.holdID, s.current = id, true
-		s.ends = asked.Add(time.Duration(h.LeftMS) * time.Millisecond)
+		s.ends = sent.Add(time.Duration(h.LeftMS) * time.Millisecond)
 	}
 	for _, s := range v.locks {
 		if !s.current && s.holdID != "" {
@@ -122,7 +122,7 @@ func (v *topView) compare(asked, now time.Time) {
 }
 
 // ended counts the end of a hold as a loss if its lease has run out without an unlock.
-func (v *topView) ended(s *seenLock, now time.Time) {
+func (v *topView) ended(s *shownLock, now time.Time) {
 	if !now.Before(s.ends) {
 		s.losses++
 		v.losses++
@@ -177,7 +177,7 @@ func (v *topView) draw(w io.Writer, width, lines int, now time.Time) {
 	}
 }
 
-// changes are the hand-overs and losses of a row.
+// changes returns the hand-overs and losses of a row.
 func (v *topView) changes(row int, text string) string {
 	pad := strings.Repeat(" ", max(1, 80-columnsOf(text)))
 	if row == 0 {
@@ -191,7 +191,7 @@ func (v *topView) changes(row int, text string) string {
 	return pad + fmt.Sprintf("%-5d %d", s.hands, s.losses)
 }
 
-// live shows it on a terminal until it is ended.
+// live shows the view on a terminal until the user ends it.
 func (v *topView) live(ctx context.Context, out *output, every time.Duration) error {
 	keys := make(chan byte, 16)
 	if in := int(os.Stdin.Fd()); term.IsTerminal(in) {

@@ -11,18 +11,18 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// A holding is who has a lock, as a command prints it.
+// A holding is the state of a lock, in the form that commands print.
 type holding struct {
 	Name    string   `json:"name"`
 	Type    string   `json:"type,omitempty"`
 	Mode    string   `json:"mode"` // free, exclusive, shared, or permits
 	LeftMS  int64    `json:"lease_left_ms,omitempty"`
 	Token   int64    `json:"token,omitempty"`
-	Permits int      `json:"permits,omitempty"`   // of a semaphore
-	Free    int      `json:"available,omitempty"` // of those
+	Permits int      `json:"permits,omitempty"`   // permits of a semaphore
+	Free    int      `json:"available,omitempty"` // free permits of a semaphore
 	Waiters int      `json:"waiters"`
 	Holders []holder `json:"holders"`
-	LastRun *lastRun `json:"last_run,omitempty"` // of a job of rlock once
+	LastRun *lastRun `json:"last_run,omitempty"` // latest run of a job of rlock once
 }
 
 type lastRun struct {
@@ -47,7 +47,7 @@ type holder struct {
 	Permits int       `json:"permits,omitempty"`
 }
 
-// who is the holder in short: billing@web-3.
+// who returns the holder in short: billing@web-3.
 func (h holder) who() string {
 	switch {
 	case h.Label != "" && h.Host != "":
@@ -69,7 +69,7 @@ func (h holder) String() string {
 	return text
 }
 
-// holding adds to a state what the notes of its holders say.
+// holding returns a state with the notes of its holders.
 func (d *deployment) holding(ctx context.Context, name, kind string, s rlock.State) *holding {
 	h := &holding{Name: name, Type: kind, Mode: string(s.Mode), Token: s.Token, Waiters: s.Waiters, Holders: []holder{}}
 	if s.TTL > 0 {
@@ -99,7 +99,7 @@ func (d *deployment) addNotes(ctx context.Context, h *holding) {
 		at := slices.IndexFunc(h.Holders, func(by holder) bool { return by.HoldID == id })
 		by := &h.Holders[at]
 		by.Since, by.Reason, by.User = n.Since, n.Reason, n.User
-		if by.Host == "" || n.Hold != "" { // no process has it, no matter who took it
+		if by.Host == "" || n.Hold != "" { // no process has the hold, no matter which one took it
 			by.Label, by.Host, by.PID = n.Label, n.Host, n.PID
 		}
 		if h.Token == 0 && len(h.Holders) == 1 {
@@ -108,7 +108,7 @@ func (d *deployment) addNotes(ctx context.Context, h *holding) {
 	}
 }
 
-// String is who keeps others out, in one line.
+// String returns the holders in one line.
 func (h *holding) String() string {
 	if len(h.Holders) == 0 {
 		return h.Name + " is free"
@@ -136,19 +136,19 @@ func (h *holding) String() string {
 	return text
 }
 
-// notAcquired says who keeps a command out. Errors other than that others hold the lock are left as they are.
+// notAcquired returns an error with the holders that keep a command out. It returns other errors unchanged.
 func (a *app) notAcquired(ctx context.Context, d *deployment, name string, lock rlock.Inspector, err error) error {
 	if context.Cause(ctx) != nil {
 		return context.Cause(ctx) // a signal has ended the wait
 	}
-	var about *rlock.Error
-	if !errors.Is(err, rlock.ErrNotAcquired) || errors.Is(err, rlock.ErrUnreachable) || !errors.As(err, &about) || about.HolderID == "" {
+	var acquireErr *rlock.Error
+	if !errors.Is(err, rlock.ErrNotAcquired) || errors.Is(err, rlock.ErrUnreachable) || !errors.As(err, &acquireErr) || acquireErr.HolderID == "" {
 		return err
 	}
-	kept := &holding{Name: name, Mode: string(rlock.ModeExclusive), LeftMS: about.Left.Milliseconds(),
-		Holders: []holder{newHolder(about.HolderID, about.Process, false, 0)}}
+	kept := &holding{Name: name, Mode: string(rlock.ModeExclusive), LeftMS: acquireErr.Left.Milliseconds(),
+		Holders: []holder{newHolder(acquireErr.HolderID, acquireErr.Process, false, 0)}}
 	switch s, failed := lock.State(ctx); {
-	case errors.Is(failed, rlock.ErrUnreachable): // the wait was too short to ask again before it ended
+	case errors.Is(failed, rlock.ErrUnreachable): // the wait was too short for another request before its end
 		return failed
 	case failed == nil && s.Locked():
 		kept = d.holding(ctx, name, "", s)
@@ -158,7 +158,7 @@ func (a *app) notAcquired(ctx context.Context, d *deployment, name string, lock 
 	return &failure{code: a.busyCode(), text: kept.String(), busy: true, more: kept}
 }
 
-// span is a duration for people.
+// span returns a duration for people.
 func span(d time.Duration) string {
 	switch {
 	case d < 0:
