@@ -1,12 +1,12 @@
--- adoption/find: find a hold that is offered, and keep the offer for the time of a lease. What undoes an adoption
--- that was given up, and comes again, does not end the hold before.
+-- adoption/find: find an offered hold, and keep the offer for the time of a lease. A late copy of the request that gives
+-- an adoption back does not end the hold within that time.
 --
 -- KEYS[1]  hash of the lock
 -- KEYS[2]  tombstone of the detached hold: see shared/adoption.lua
 -- ARGV[1]  secret
 -- ARGV[2]  lease, ms
 -- ARGV[3]  time to keep the tombstone after it, ms
--- Reply    the id of the hold in the lock; '' if nothing is offered to who has this secret
+-- Reply    the id of the hold in the lock; '' if no hold is offered for this secret
 -- Caller   Extend and Unlock of a handle, which renew or end the hold next: if it is adopted meanwhile, they do not find it
 -- Twice    As once.
 -- Replica  A demoted master, whose data may be old, refuses the HDEL, of a field that cannot exist.

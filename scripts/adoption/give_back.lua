@@ -1,5 +1,5 @@
--- adoption/give_back: undo an adoption, whatever became of its requests: the hold is offered again.
--- It stays in the lock under the new id.
+-- adoption/give_back: undo an adoption, no matter whether its requests ran: the hold is offered again. It stays in the lock
+-- under the new id.
 --
 -- KEYS[1]  hash of the lock
 -- KEYS[2]  tombstone of the detached hold: see shared/adoption.lua
@@ -7,12 +7,12 @@
 -- ARGV[1]  new id
 -- ARGV[2]  lease that the adoption has given the hold, ms
 -- ARGV[3]  time to keep the tombstones after the hold, ms
--- Reply    n > 0  the hold is offered again, and was to last for n ms more
---          0      there is nothing to give back: it was not adopted under this id
---          -1     its time is over: it is not offered. So it is for a hold whose offer is gone
+-- Reply    n > 0  the hold is offered again, and without the adoption would last for n ms more
+--          0      the hold was not adopted under this id
+--          -1     the time of the hold is over, or its offer is gone: it is not offered
 -- Caller   an Adopt that was given up. Then it renews the hold for n ms, or ends it: a lease that was
---          longer than the adoption's lease is as long as it was
--- Twice    A second copy has the same reply, until somebody else adopts the hold.
+--          longer than the adoption's lease gets its length back
+-- Twice    A second copy has the same reply, until another client adopts the hold.
 -- Memory   The HDEL, of a field that cannot exist, lets the SET pass on a server at its memory limit.
 -- Foreign  The tombstone is set even if other data is at the key of the lock, which may be gone
 --          when a late copy comes.

@@ -1,5 +1,5 @@
--- adoption/offer: offer a hold to anyone who has a secret. Nothing is offered until the holder knows
--- that the hold is there, and gives the secret away.
+-- adoption/offer: offer a hold to anyone who has a secret. The offer is of no use until the holder gives the secret away,
+-- which it does when it knows that the hold exists.
 --
 -- KEYS[1]  hash of the lock
 -- KEYS[2]  tombstone of the hold: see shared/adoption.lua

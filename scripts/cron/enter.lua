@@ -1,4 +1,4 @@
--- cron/enter: claim a tick of a CronJob and hold its lock, unless somebody has claimed it.
+-- cron/enter: claim a tick of a CronJob and hold its lock, unless the tick is claimed already.
 --
 -- KEYS[1]  lock of the tick: hash, hold id of the caller that runs -> 1
 -- KEYS[2]  tombstone of this hold
@@ -11,17 +11,17 @@
 -- ARGV[3]  tick: ms since 1970
 -- ARGV[4]  1: wait for a run, and take it over, once, if it is lost; 0: do neither
 -- ARGV[5]  retention: how long after its tick a run is kept, ms
--- ARGV[6]  most runs that are kept, in addition to
--- ARGV[7]  runs of ticks that are no older than this, ms. A run in progress is kept, and for so
---          long after its end: others may wait for it, to take it over
+-- ARGV[6]  number of runs to keep, in addition to runs that ARGV[7] keeps
+-- ARGV[7]  age, ms: runs of younger ticks are kept, and runs in progress until so long after their
+--          end: others may wait for them, to take them over
 -- ARGV[8]  how far a tick may be ahead of the server's clock, ms
 -- ARGV[9]  the process of the caller, as in shared/cronrun
 -- ARGV[10] least time between two ticks, ms; 0: any
 -- Reply    {1, token, run}  claimed: the caller is to run
---          {2, 0, run}      somebody has claimed it; state l if nobody runs it any more. Of
---                           state c, ask again: the claim may be taken back
---          {3, 0, text}     nobody may claim it, or may now
---          {0, pttl, holder, others}  another runs, and holds the lock for pttl ms;
+--          {2, 0, run}      another call has claimed it; state l if that run was lost. In state
+--                           c, request again: the claim may be taken back
+--          {3, 0, text}     the tick cannot be claimed now, or ever: why
+--          {0, pttl, holder, others}  another call runs, and holds the lock for pttl ms;
 --                      see shared/hash.lua
 --          {-1, 0}     this hold was abandoned or is over: a late copy, nothing done
 --          {-3, ms}    see shared/quarantine.lua
@@ -30,8 +30,8 @@
 --          run finds its end, or the tombstone of a claim that was given up.
 -- Memory   The token is written first: at its memory limit the server refuses it, and with it the
 --          whole claim. A claim drops a few old runs for the one that it adds.
--- Replica  That somebody has claimed a tick must come from a master: a demoted master, whose
---          data may be old, refuses the HDEL.
+-- Replica  "Claimed" must come from a master: a demoted master, whose data may be old, refuses
+--          the HDEL.
 
 -- include quarantine when served
 -- include time
@@ -91,14 +91,14 @@ else
   end
 end
 
--- FEW is how many old runs a claim drops at the most, in each of two ways. It adds one. Of runs that
--- it has to keep, it looks past as many as are kept otherwise.
+-- FEW is how many old runs a claim drops at most, in each of two ways, for the one that it adds. It skips
+-- runs that have to be kept, at most as many as ARGV[6].
 local FEW = 10
 
 local dropped
 
--- isNeeded reports whether a run is to be kept though its tick is old. Those up to the floor are there since
--- they went on when newer ones were dropped.
+-- isNeeded reports whether a run is to be kept though its tick is old. Runs of ticks up to the floor exist only
+-- because they were in progress when newer runs were dropped.
 local function isNeeded(at, old)
   return old and tonumber(old.stop) >= now - young and (goesOn(old) or tonumber(at) <= floor)
 end
@@ -134,8 +134,8 @@ end
 run = {state = 'c', nth = nth, token = string.format('%.0f', token), start = string.format('%.0f', now), stop = string.format('%.0f', now + lease), id = id, who = ARGV[9], err = ''}
 redis.call('hset', runs, tick, runText(run))
 redis.call('zadd', ticks, tick, tick)
--- As long as a tick is not too old, or its run is needed, that must be there. A little longer: not each
--- claim has to renew that.
+-- The keys must exist while a tick is not too old, or its run is needed. They get a little more time, so that
+-- not each claim has to renew it.
 local life = math.max(retention + math.max(tonumber(tick) - now, 0), lease + young)
 if redis.call('pttl', runs) < life then
   life = string.format('%.0f', life + math.floor(retention / 100))

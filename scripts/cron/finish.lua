@@ -12,10 +12,10 @@
 -- ARGV[7]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1  written
 --          0  this hold is gone: the run was lost
---          -1 the same, and another runs or has run
+--          -1 the same, and another call runs or has run
 -- Caller   Do; the clean-up of a run whose lease was lost
 -- Twice    The first run ends the hold. A copy finds the end that the first has written, and
---          replies the same. The run of who has taken over has another hold id.
+--          replies the same. A run that has taken over has another hold id.
 -- Memory   Redis never refuses the HDEL, and it lets the writes after it pass on a server at its
 --          memory limit: the run has taken place, and the text is bounded.
 -- Replica  "Gone" must come from a master: see lock/release.

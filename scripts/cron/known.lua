@@ -2,10 +2,10 @@
 --
 -- KEYS[1]  ticks: see cron/enter
 -- KEYS[2]  runs: see cron/enter
--- ARGV[1]  ticks from this time on, ms since 1970
--- ARGV[2]  and up to this one
--- Reply    {1, since, tick, ...}  up to since nobody knows
---          {0, 0}                 none is known
+-- ARGV[1]  first time, ms since 1970
+-- ARGV[2]  last time, ms since 1970
+-- Reply    {1, since, tick, ...}  the claimed ticks; ticks up to since are not known
+--          {0, 0}                 no tick is known
 -- Caller   Missed
 -- Twice    Reads only.
 

@@ -2,9 +2,9 @@
 --
 -- KEYS[1]  ticks: see cron/enter
 -- KEYS[2]  runs: see cron/enter
--- Reply    {1, tick, run}  as in shared/cronrun; of state c or r, cron/peek finds out whether
---                          somebody runs it
---          {0, 0}          none is known
+-- Reply    {1, tick, run}  as in shared/cronrun; in state c or r, cron/peek shows whether the
+--                          run is in progress
+--          {0, 0}          no tick is known
 -- Caller   Last
 -- Twice    Reads only.
 

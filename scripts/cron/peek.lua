@@ -3,8 +3,8 @@
 -- KEYS[1]  runs: see cron/enter
 -- KEYS[2]  lock of the tick
 -- ARGV[1]  tick
--- Reply    {1, tick, run}  as in shared/cronrun; state l if nobody runs it any more
---          {0, 0}          none is known
+-- Reply    {1, tick, run}  as in shared/cronrun; state l if the run was lost
+--          {0, 0}          the run is not known
 -- Caller   Peek, Last
 -- Twice    Reads only.
 

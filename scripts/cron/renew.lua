@@ -4,7 +4,7 @@
 -- KEYS[2]  runs: see cron/enter
 -- KEYS[3]  ticks: see cron/enter
 -- ARGV[1]  hold id
--- ARGV[2]  lease, ms; 0: only look
+-- ARGV[2]  lease, ms; 0: only check
 -- ARGV[3]  tick
 -- ARGV[4]  how long after the end of the lease the run is needed, ms: see cron/enter
 -- ARGV[5]  1: the function has begun, and the claim is never taken back; 0: it has not

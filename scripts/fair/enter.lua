@@ -7,7 +7,7 @@
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
 -- ARGV[3]  waiter lease, ms
--- ARGV[4]  1: wait in line; 0: only look
+-- ARGV[4]  1: wait in line; 0: only check
 -- ARGV[5]  prefix of the waiters' channels
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
 -- Reply    {1, token}  held
@@ -40,16 +40,16 @@ end
 local holders = redis.call('hrandfield', lock, '2', 'withvalues') -- all of a plain lock
 local reply, deadline, new
 
--- The usual case under contention: a plain lock is another's, and others are in line. If their
--- numbers tell that all are ours, and no sign of life has expired, then there is nothing to
--- remove or to restore, nobody to wake, and it does not matter who they are.
+-- The usual case under contention: another owner holds a plain lock, and waiters are in line. If their
+-- number shows that none is Redisson's, and no sign of life has expired, then no waiter has to be removed,
+-- restored or woken, and the script need not read who they are.
 if wait and #holders == 2 and holders[1] ~= id and isHold(holders[1]) and holder(holders[1], holders[2]) then
   local n = redis.call('llen', queue)
   if n > 0 and redis.call('zcard', deadlines) == n and redis.call('zcard', alive) == n and
     not expired(alive, nowText) then
     deadline = now + math.max(redis.call('pttl', lock), 0) + term
-    -- One that is in line has a deadline, and goes on below. At the memory limit Redis refuses
-    -- this as the first write of a script, but not those below.
+    -- A waiter that is in line has a deadline, and continues below. At the memory limit Redis refuses
+    -- this ZADD as the first write of a script, but not the writes below.
     if redis.pcall('zadd', deadlines, 'nx', string.format('%.0f', deadline), id) == 1 then
       redis.call('rpush', queue, id)
       signs = n
@@ -92,7 +92,7 @@ local theirs -- how many of Redisson's waiters are in line
 if wait then
   local n = total()
   apart, theirs = torn(n), without(n)
-  -- The deadlines tell whether it is in line, without a walk along the queue.
+  -- The deadlines show whether it is in line, without a walk along the queue.
   deadline = n > 0 and redis.call('zscore', deadlines, id)
   queued = deadline
   if apart then
@@ -125,9 +125,9 @@ if wait then
   end
   local settled = queued -- all keys of the line were there
   if queued then
-    -- A live waiter never reaches its deadline: neither by the time that passes, nor
-    -- by what those before it subtract when they leave. Redisson's subtract what they
-    -- added when they came, which may be more than is left.
+    -- A live waiter must never reach its deadline, by the time that passes or by subtractions.
+    -- A waiter of Redisson that leaves subtracts what it added when it came, which may be more
+    -- than is left.
     local heard = redis.call('zscore', alive, id)
     local before = theirs > 0 and math.min(redis.call('hget', notes, id) or 0, theirs) or 0
     deadline = (deadline or now) + (heard and silence(heard, term) or 0)

@@ -1,4 +1,4 @@
--- fair/inspect: one consistent look at a fair lock and its line.
+-- fair/inspect: one consistent view of a fair lock and its line.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  queue

@@ -10,7 +10,7 @@
 -- ARGV[3]  waiter lease, ms
 -- ARGV[4]  prefix of the channels of clients with waiters
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
--- ARGV[6]  channel on which those listen who want more permits than there are
+-- ARGV[6]  channel of waiters that need more permits than exist
 -- Reply    1; 0 if this was given up: a late copy, nothing done; or the error OVERFLOW:
 --          there would be too many, held ones included, or too few
 -- Caller   AddPermits

@@ -1,6 +1,5 @@
--- fairpermits/delete: delete a PermitSemaphore WithFairness, with its holds, and have waiters look: those
--- that listen for more permits, and the first of the queue. The others poll, within a
--- third of their waiter lease. They leave the queue then.
+-- fairpermits/delete: delete a PermitSemaphore WithFairness, with its holds. Wake the waiters that need more permits than
+-- exist, and the first of the queue. The others poll within a third of their waiter lease, and leave the queue then.
 --
 -- KEYS[1..5]  see shared/permitqueue.lua
 -- KEYS[6]  record of the page
@@ -9,7 +8,7 @@
 -- ARGV[2]  waiter lease, ms
 -- ARGV[3]  prefix of the channels of clients with waiters
 -- ARGV[4]  'publish', 'spublish', 'both' or 'none'
--- ARGV[5]  channel on which those listen who want more permits than there are
+-- ARGV[5]  channel of waiters that need more permits than exist
 -- Reply    1  deleted
 --          0  there was none
 -- Caller   Delete of a PermitSemaphore WithFairness

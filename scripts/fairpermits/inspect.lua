@@ -1,4 +1,4 @@
--- fairpermits/inspect: one consistent look at a PermitSemaphore WithFairness.
+-- fairpermits/inspect: one consistent view of a PermitSemaphore WithFairness.
 --
 -- KEYS[1..5]  see shared/permitqueue.lua
 -- ARGV[1]  '1': with the holds

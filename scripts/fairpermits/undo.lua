@@ -9,7 +9,7 @@
 -- ARGV[2]  waiter lease, ms
 -- ARGV[3]  prefix of the channels of clients with waiters
 -- ARGV[4]  'publish', 'spublish', 'both' or 'none'
--- ARGV[5]  channel on which those listen who want more permits than there are
+-- ARGV[5]  channel of waiters that need more permits than exist
 -- Reply    1  undone
 --          0  it had done nothing, or was undone before
 -- Caller   an AddPermits that was given up

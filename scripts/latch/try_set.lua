@@ -18,7 +18,7 @@
 -- include publish
 -- include others
 
--- MARKED is for how long a latch is known as one, ms: what Java opens leaves the mark behind.
+-- MARKED is how long the mark shows that the number is a latch, ms: a latch that Java opens leaves its mark behind.
 local MARKED = 24 * 3600 * 1000
 
 local latch, record, mark = KEYS[1], KEYS[2], KEYS[3]

@@ -1,8 +1,8 @@
--- lock/abandon: end a hold for good, whatever happened to its requests.
+-- lock/abandon: end a hold for good, no matter which of its requests ran.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  tombstone of this hold
--- KEYS[3]  who stands by: see lock/stand_by; absent where nobody does
+-- KEYS[3]  the waiter that stands by: see lock/stand_by; absent for types without it
 -- ARGV[1]  hold id
 -- ARGV[2]  time to keep the tombstone, ms
 -- ARGV[3]  channel

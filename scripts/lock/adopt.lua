@@ -1,14 +1,14 @@
--- lock/adopt: go on with a detached hold, under an id of one's own.
+-- lock/adopt: continue a detached hold under a new id.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  tombstone of the detached hold: see shared/adoption.lua
 -- KEYS[3]  tombstone of the new id
 -- ARGV[1]  new id
 -- ARGV[2]  secret
--- ARGV[3]  lease, ms: what was left of the one before does not count
+-- ARGV[3]  lease, ms: the rest of the previous lease does not count
 -- ARGV[4]  time to keep the tombstone, ms
 -- Reply    {1, 0, token}  the hold has the new id
---          {0, n}   nothing is offered, or the hold has ended; n is 1 if others hold the lock
+--          {0, n}   no hold is offered, or it has ended; n is 1 if others hold the lock
 --          {-1, 0}  the adoption was given up: a late copy, nothing done
 --          {-3, ms} see shared/quarantine.lua
 -- Caller   Adopt

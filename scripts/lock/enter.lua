@@ -9,16 +9,16 @@
 --          fencing clock of the lock, and ARGV[3] how many more tokens to draw,
 --          for a client that hands the hold over
 -- Reply    token      held
---          {1, token, n}  held; the n tokens that follow are the client's too
+--          {1, token, n}  held; the next n tokens belong to the client too
 --          {0, pttl, holder, others}  held by others for pttl ms (-1: no TTL);
 --                      see shared/hash.lua
 --          {-1, 0}     this hold was abandoned: a late copy, nothing done
 --          {-3, ms}    see shared/quarantine.lua
 -- Caller   Lock, TryLock
 -- Twice    A second run finds the hold under its own id and changes only the clock. It
---          replies a higher token, but nobody has seen the first. The counter is not
---          raised again. A copy that comes after the hold has ended finds its tombstone,
---          which the client leaves if it knows of a copy that may be under way.
+--          replies a higher token, which is safe: the first token was never used. The
+--          counter is not raised again. A copy that comes after the hold has ended finds
+--          its tombstone, which the client leaves if a copy may be under way.
 -- Memory   The token is written first: at its memory limit the server refuses it, and
 --          with it the whole acquire.
 
@@ -38,8 +38,8 @@ if redis.call('exists', lock, tombstone) == 0 then
   redis.call('hset', lock, id, '1')
   redis.call('pexpire', lock, lease)
   if source ~= '0' and last then
-    -- Those below, down to the last: the clock does not run ahead of the time, which
-    -- takes its place if its key is lost.
+    -- Take the free tokens below, down to the last one given: so the clock does not run ahead of the time,
+    -- which replaces it if its key is lost.
     local n = math.min(tonumber(source), token - last - 1)
     return {1, token - n, n}
   end
@@ -54,7 +54,7 @@ end
 if redis.call('hexists', lock, id) == 0 then
   return refused(lock, redis.call('pttl', lock))
 end
--- The hold is there: this is a copy. The token first: see Memory.
+-- The hold exists: this is a copy. The token is drawn first: see Memory.
 local token
 if source == 'counter' then
   -- While the hold lasts, the value of the counter is its token.

@@ -11,8 +11,8 @@
 --          {-3, ms}    see shared/quarantine.lua
 -- Caller   MultiLock
 -- Twice    As lock/enter for each lock. A copy that comes after some of the locks were
---          released does nothing: either these have its tombstone, or the hold still has
---          the others, which it does not before the first run.
+--          released does nothing: it finds their tombstones, or finds that the hold has
+--          the other locks, which shows that an earlier copy ran.
 -- Memory   The clock is written first: at its memory limit the server refuses it, and
 --          with it everything.
 
@@ -50,7 +50,7 @@ for i = 2, #KEYS, 2 do
     return refused(lock, redis.call('pttl', lock))
   end
 end
--- The clock first: see Memory.
+-- The clock is written first: see Memory.
 local token = drawToken(clock, micros())
 for i = 2, #KEYS, 2 do
   local lock = KEYS[i]

@@ -2,10 +2,10 @@
 --
 -- KEYS[1], KEYS[2], KEYS[3], ...  for each the keys of lock/enter
 -- ARGV[1], ARGV[2], ARGV[3], ...  for each the arguments of lock/enter
--- Reply    for each what lock/enter replies, or nil: nothing was done for it, and
---          lock/enter alone will say why
+-- Reply    for each the reply of lock/enter, or nil: nothing was done for it, and it has to
+--          be requested alone by lock/enter
 -- Caller   Lock, TryLock of many callers
--- Twice    As lock/enter, which a copy is left to.
+-- Twice    As lock/enter: the reply for a copy is nil, and lock/enter handles it.
 -- Memory   As lock/enter: if the server refuses the first token, it refuses all.
 -- Replica  As lock/enter: nil for a lock that is free.
 
@@ -16,8 +16,8 @@
 local now, digits = micros()
 local windows = {} -- by clock: its tokens for this script, those above at up to top
 
--- draw returns the token of a hold, and how many follow that are its client's too. All holds share
--- what the clock has moved by since its last token, if that is enough for them: see shared/take.
+-- draw returns the token of a hold, and how many of the next tokens belong to its client too. All holds share
+-- the tokens by which the clock has moved since its last one, if these are enough: see shared/take.
 local function draw(i)
   local tokens = KEYS[i + 2]
   local w = windows[tokens]
@@ -36,7 +36,7 @@ local function draw(i)
   return token, n
 end
 
--- enter takes one lock, or looks who holds it.
+-- enter takes one lock, or returns who holds it.
 local function enter(i)
   local lock, tombstone, id, lease, source = KEYS[i], KEYS[i + 1], ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if redis.call('exists', lock, tombstone) == 0 then

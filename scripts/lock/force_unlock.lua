@@ -19,8 +19,8 @@ local _, reply = freeable(lock, false)
 if reply then
   return reply
 end
--- A demoted master, whose data may be old, refuses both. Only holds are ended: a caller may pass
--- any text.
+-- A demoted master, whose data may be old, refuses both commands. Only a field that is a hold is deleted: a caller
+-- may pass any text as an id.
 local freed = id == '' and redis.call('del', lock) or redis.call('hdel', lock, names(id) and id or '')
 if freed == 0 then
   return 0

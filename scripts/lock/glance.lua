@@ -2,8 +2,8 @@
 --
 -- KEYS[1], KEYS[2], ...  lock hashes
 -- Reply    for each, in order: {0, pttl, holder, others}, see lock/enter; or 0: a waiter
---          has to poll itself
--- Caller   Lock, for waiters that have not looked for a while
+--          has to poll by lock/enter
+-- Caller   Lock, for waiters that have not polled for a while
 -- Twice    Reads only.
 
 -- include hash

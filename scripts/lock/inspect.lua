@@ -1,4 +1,4 @@
--- lock/inspect: one consistent look at a lock.
+-- lock/inspect: one consistent view of a lock.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  Redisson's token counter, if the lock has one
@@ -8,7 +8,7 @@
 --          same for all inspect scripts
 --          ttl      rest of the longest lease, ms; -1: it has none; -2: the lock is free
 --          token    0: Redis does not show it
---          waiters  below 0: Redis does not keep them. -1 less how many connections listen
+--          waiters  below 0: Redis does not keep them. -1 less how many connections are subscribed
 --          entries  as text
 --          mode     'exclusive' or 'shared'
 -- Caller   State, Watch, CurrentToken

@@ -1,9 +1,9 @@
 -- lock/permitted: which commands the user may not send. Nothing is run.
 --
--- KEYS[1]  absent: it names keys, and uses none
--- ARGV     for each command: how many words it has, and these
--- Reply    the numbers of those that are refused, from 1; negative if nobody has the command there;
---          nil if the server cannot tell (before Redis 7.0)
+-- KEYS[1]  absent: the script names keys, and uses none
+-- ARGV     for each command: the number of its words, and the words
+-- Reply    the numbers of the refused commands, from 1; negative if the server does not have the
+--          command; nil if the server cannot check (before Redis 7.0)
 -- Caller   Check
 -- Twice    Changes nothing.
 

@@ -1,7 +1,7 @@
 -- lock/ping: whether locks can be acquired here, as far as the server decides that.
 --
--- KEYS[1]  a key that nothing uses
--- KEYS[2]  another, for ARGV[2]
+-- KEYS[1]  a key that no lock uses
+-- KEYS[2]  another such key, for ARGV[2]
 -- ARGV[1]  '1': write it, for replicas to confirm
 -- ARGV[2]  '1': the user has to be permitted what an acquire of a free Lock does
 -- and one key and one argument at the end, for a client with a quarantine: see
@@ -9,8 +9,8 @@
 -- Reply    1
 -- Caller   Ping, Check
 -- Twice    The key expires, or ends with the script, and means nothing.
--- Memory   At its memory limit Redis refuses the SET, as it refuses an acquire. It comes first: Redis
---          lets what follows a write pass.
+-- Memory   At its memory limit Redis refuses the SET, as it refuses an acquire. The SET comes first:
+--          Redis does not refuse a write that follows another one.
 -- Replica  It refuses the SET, which counts as a write though it finds no key to replace.
 
 -- include quarantine when served

@@ -6,7 +6,7 @@
 -- ARGV[3]  channel
 -- ARGV[4]  'publish', 'spublish', 'both' or 'none'
 -- Reply    2  count lowered
---          1  freed; {1, n} if n connections listen: see shared/publish.lua
+--          1  freed; {1, n} if n connections got the message: see shared/publish.lua
 --          0  no such lock
 --          -1 held by others
 -- Caller   Unlock, Shutdown
@@ -28,8 +28,8 @@ if entries ~= '0' then
   redis.call('hset', lock, id, entries)
   return 2
 end
--- The hash goes with its only field. Redisson's release deletes it with what others may have
--- put there; here that remains, until the TTL of the hash.
+-- The hash is deleted with its last field. If others have added fields, Redisson's release deletes
+-- them too; here they remain until the TTL of the hash.
 if redis.call('hdel', lock, id) == 0 then
   return -redis.call('exists', lock)
 end

@@ -8,7 +8,7 @@
 --          {1 or 0 or -1, ...}  for each lock: freed, no such lock, held by others
 -- Caller   Unlock of a MultiLock
 -- Twice    A second run finds the holds gone and lengthens the tombstones. It does not
---          report what the first run has freed: the caller combines both replies.
+--          report holds that the first run has ended: the caller combines both replies.
 -- Memory   Redis refuses SET only as the first write of a script: the DEL before it lets
 --          it pass.
 -- Replica  "Not there" must come from a master: see lock/release.

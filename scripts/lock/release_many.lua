@@ -2,11 +2,11 @@
 --
 -- KEYS[1], KEYS[2], ...  lock hashes
 -- ARGV[1], ARGV[2], ARGV[3], ARGV[4], ...  for each the arguments of lock/release
--- Reply    for each what lock/release replies, or nil: nothing was done for it, and
---          lock/release alone will say why
+-- Reply    for each the reply of lock/release, or nil: nothing was done for it, and it has
+--          to be requested alone by lock/release
 -- Caller   Unlock of many callers
--- Twice    As lock/release, which is left what a copy finds.
--- Replica  As lock/release: nil for a hold that is not there.
+-- Twice    As lock/release: the reply for a copy is nil, and lock/release handles it.
+-- Replica  As lock/release: nil for a hold that does not exist.
 
 -- include publish
 

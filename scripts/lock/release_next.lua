@@ -2,14 +2,14 @@
 -- holder in the same step. If there is none, this is lock/release.
 --
 -- KEYS[1]  lock hash
--- KEYS[2]  who stands by: see lock/stand_by
+-- KEYS[2]  the waiter that stands by: see lock/stand_by
 -- KEYS[3]  Redisson's counter of this lock; absent if tokens come from the fencing clock
 -- ARGV[1]  hold id
 -- ARGV[2]  its token
 -- ARGV[3]  channel
 -- ARGV[4]  'publish'
 -- ARGV[5]  prefix of the channels of clients whose waiters stand by
--- ARGV[6]  how many holders in a row have become so by a release, with this one
+-- ARGV[6]  number of consecutive releases with a grant, including this one
 -- Reply    as lock/release
 -- Caller   Unlock
 -- Twice    Only the run that ends the hold makes a waiter the holder, so a late copy does
@@ -18,18 +18,18 @@
 --          first of a script.
 -- Replica  "Not there" must come from a master: see lock/release.
 --
--- Only a client that listens on its channel, as this server knows, gets the lock for its
--- waiter: one that has died since, and whose connection was closed, does not. The message says
--- '<hold id> <token> <n> <ARGV[6]> <look>'. The token was drawn when the waiter stood by. It is
--- above all that were given out before if it is above the token of the hold that ends; otherwise
--- somebody was quicker than the waiter. All others are told of the release too: one of them stands
--- by next, and who watches the lock sees it.
+-- A waiter gets the lock only if this server has a subscriber of its client's channel, so not if
+-- the client has died and its connection was closed. The message is
+-- '<hold id> <token> <n> <ARGV[6]> <poll>'. The token was drawn when the waiter stood by. If it is
+-- above the token of the hold that ends, it is above all tokens given out before; otherwise another
+-- acquire came before the waiter's. The release is published for all others too: one of them stands
+-- by next, and watches get a message.
 
 -- include publish
 local lock, standing, counter = KEYS[1], KEYS[2], KEYS[3]
 local id, last, channel, how, turns, row = unpack(ARGV)
 
--- grant makes the waiter that stands by the holder, if it can be.
+-- grant makes the waiter that stands by the holder, if its token and its subscription permit it.
 local function grant(waiter, client, lease, token, n, look)
   if not waiter or (token == 'counter') ~= (counter ~= nil) then
     return -- it waits for a FencedLock of the name, or this is one: its tokens are others

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  lock hash
 -- ARGV[1]  hold id
--- ARGV[2]  lease, ms; 0: only look
+-- ARGV[2]  lease, ms; 0: only check
 -- Reply    1  held, for at least the lease from now
 --          0  no such lock
 --          -1 held by others

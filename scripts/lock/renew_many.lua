@@ -2,8 +2,8 @@
 --
 -- KEYS[1], KEYS[2], ...  lock hashes
 -- ARGV[1], ARGV[2], ...  for each the hold id and the lease, ms
--- Reply    for each what lock/renew replies, or nil: Redis refused it, and lock/renew by
---          itself will say why. The others are renewed all the same
+-- Reply    for each the reply of lock/renew, or nil: Redis refused it, and it has to be requested
+--          alone by lock/renew. The others are renewed
 -- Caller   the watchdog
 -- Twice    As lock/renew.
 -- Replica  As lock/renew: nil for a hold that is not there.

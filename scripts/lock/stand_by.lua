@@ -1,25 +1,25 @@
--- lock/stand_by: lock/enter for a waiter that listens, which stands by if the lock is held by
--- another client: a release by lock/release_next makes it the holder.
+-- lock/stand_by: lock/enter for a waiter whose client is subscribed to grants. If another client holds the
+-- lock, the waiter stands by: a release by lock/release_next makes it the holder.
 --
 -- KEYS[1]  lock hash: hold id -> its entries
 -- KEYS[2]  tombstone of this hold
 -- KEYS[3]  source of tokens: see ARGV[3]
--- KEYS[4]  who stands by: '<hold id> <lease> <token> <n> <look>'. The token is for the hold to be,
---          and the n that follow are the client's too; 'counter': it has no token yet
+-- KEYS[4]  the waiter that stands by: '<hold id> <lease> <token> <n> <poll>'. The token is for its future hold,
+--          and the next n tokens belong to its client too; 'counter': it has no token yet
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
 -- ARGV[3]  see lock/enter
--- ARGV[4]  how long it stands by, ms
--- ARGV[5]  its client, and a colon
--- ARGV[6]  number of this look: a message that the lock was granted names the last one
+-- ARGV[4]  how long the waiter stands by, ms
+-- ARGV[5]  id of the waiter's client, and a colon
+-- ARGV[6]  number of this poll: the message of a grant names the waiter's last poll
 -- Reply    as lock/enter; and
---          {1, token, n, 1}  held, since a release has made it the holder, or this is a copy
---          {0, pttl, holder, others, 1}  held by others, and it stands by
+--          {1, token, n, 1}  held: a release has made the waiter the holder, or this is a copy
+--          {0, pttl, holder, others, 1}  held by others, and the waiter stands by
 -- Caller   Lock
 -- Twice    As lock/enter. A waiter that has the lock does not stand by, nor one whose hold has
 --          ended: a late copy finds the tombstone, which the client leaves if it knows of a
 --          copy that may be under way.
--- Memory   As lock/enter. If the server refuses to note who stands by, a release wakes it.
+-- Memory   As lock/enter. If the server refuses to record the waiter, a release only wakes it.
 
 -- include take
 -- include ttl
@@ -27,7 +27,7 @@
 local lock, tombstone, tokens, standing = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, lease, source, term, client, look = unpack(ARGV)
 
--- stand notes that the waiter stands by. Its token remains, if it has one: what is noted.
+-- stand records that the waiter stands by. noted is its earlier record: a waiter keeps its token.
 local function stand(noted)
   local token, n = 'counter', 0
   if noted then
@@ -52,7 +52,7 @@ if not free and redis.call('hexists', lock, id) == 0 then
   if reply.err then
     return reply
   elseif reply[3]:sub(1, #client) == client then
-    -- The holder's client hands the lock over, or wakes its waiter itself.
+    -- The waiter's own client holds the lock: it hands the lock over, or wakes the waiter.
     if mine then
       redis.call('del', standing)
     end
@@ -67,7 +67,7 @@ local token, n, found = nil, 0, nil
 if free then
   token, n = take(lock, id, lease, tokens, source)
 else
-  -- A release has made it the holder, or this is a copy. The token first: see Memory.
+  -- A release has made the waiter the holder, or this is a copy. The token is drawn first: see Memory.
   if source == 'counter' then
     token = tonumber(redis.call('get', tokens))
   else

@@ -1,17 +1,17 @@
--- once/fail: free the lock of a Once whose function has failed, and tell those who wait.
+-- once/fail: free the lock of a Once whose function has failed, and keep the error for waiters.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  tombstone of this hold
 -- KEYS[3]  result: see once/peek
 -- ARGV[1]  hold id
 -- ARGV[2]  text of the error
--- ARGV[3]  how long those who wait may take to look, ms
+-- ARGV[3]  time to keep the error, ms: waiters read it within that time
 -- ARGV[4]  time to keep the tombstone, ms; 0: none is needed
 -- ARGV[5]  channel
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1  done
---          0  this hold is gone, and nothing is told
---          -1 the same, and another runs
+--          0  this hold is gone, and no error is written
+--          -1 the same, and another caller runs
 -- Caller   Do
 -- Twice    The first run ends the hold. A copy finds no hold, and publishes nothing.
 -- Memory   As once/finish; the text is bounded.

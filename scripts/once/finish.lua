@@ -11,8 +11,8 @@
 -- ARGV[6]  channel
 -- ARGV[7]  'publish', 'spublish', 'both' or 'none'
 -- Reply    1  written
---          0  this hold is gone, and nothing is written
---          -1 the same, and another runs or has run
+--          0  this hold is gone, and no result is written
+--          -1 the same, and another caller runs or has run
 -- Caller   Do
 -- Twice    The first run ends the hold, and its token stays with the result: a copy finds
 --          it there, and writes nothing.

@@ -3,7 +3,7 @@
 -- KEYS[1]  result: hash, value -> what the caller that ran returned, token -> its token; or
 --          failed -> the server ms in which a run failed, error -> its text
 -- Reply    {1, 0, value}  the result
---          {2, ms, text}  there is none, and a run has failed ms ago: its error
+--          {2, ms, text}  no result, and a run has failed ms ago: its error
 --          {0, 0}         neither
 -- Caller   Do, before each request for the lock, and when it has the lock; Peek
 -- Twice    Reads only.

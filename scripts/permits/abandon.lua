@@ -1,9 +1,9 @@
--- permits/abandon: end a hold of permits for good, whatever happened to its requests.
+-- permits/abandon: end a hold of permits for good, no matter which of its requests ran.
 --
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
 -- KEYS[3]  tombstone of this hold
 -- ARGV[3]  base of the hold's permits
--- ARGV[4]  how many it was to have
+-- ARGV[4]  how many permits it requested
 -- ARGV[5]  time to keep the tombstone, ms
 -- Reply    1 or 0: see permits/release
 -- Caller   an abandoned acquire; the release of a hold whose acquire may have copies

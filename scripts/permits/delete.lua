@@ -1,4 +1,4 @@
--- permits/delete: delete a PermitSemaphore, with the permits that are held, and have waiters look.
+-- permits/delete: delete a PermitSemaphore, with the permits that are held, and make waiters poll.
 --
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
 -- KEYS[3]  record of the page

@@ -7,21 +7,21 @@
 -- ARGV[3]  base of the hold's permits
 -- ARGV[4]  how many it takes
 -- ARGV[5]  lease, ms
--- ARGV[6]  channel on which others get how many are left; '' or absent if there seem to be none
--- ARGV[7]  how many permits to set if none were; absent: none
--- Reply    {1, free, rest}   taken: how many more are free, and for how long none of the
---                            held ones expires, ms
---          {0, rest, holder, others, all, free}  too few are free: look again within rest
+-- ARGV[6]  channel on which to publish how many are left; '' or absent without other waiters
+-- ARGV[7]  how many permits to set if the number was never set; absent: none
+-- Reply    {1, free, rest}   taken: how many more are free, and for how long no held permit
+--                            expires, ms
+--          {0, rest, holder, others, all, free}  too few are free: poll again within rest
 --                            ms (-1: none expires). The permit that expires first, or '',
 --                            how many others are held, and how many permits there are
 --          {-1, 0}           this hold was abandoned: a late copy, nothing done
 --          {-3, ms}          see shared/quarantine.lua
---          {-5, 0}           no permits were ever set, and are not
+--          {-5, 0}           the number of permits was never set, and is not set now
 --          {-6, ...}         as 0, and there are too few even if all were free
 -- Caller   Acquire, TryAcquire of a PermitSemaphore
--- Twice    The ids say whether the hold has its permits already. A copy that comes after
---          the hold has ended finds its tombstone, which the client leaves if it knows of
---          a copy that may be under way.
+-- Twice    The ids show whether the hold has its permits already. A copy that comes after
+--          the hold has ended finds its tombstone, which the client leaves if a copy may be
+--          under way.
 -- Memory   DECRBY, the first write of a grant, is refused at the memory limit.
 
 -- include quarantine when served

@@ -1,4 +1,4 @@
--- permits/inspect: one consistent look at a PermitSemaphore, after what has expired is free.
+-- permits/inspect: one consistent view of a PermitSemaphore, after what has expired is free.
 --
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
 -- ARGV[3]  '1': with the held permits

@@ -1,10 +1,10 @@
--- permits/renew: lengthen the lease of the permits of a hold, if they are all still there.
--- A hold that has lost some has lost all: the rest is given back.
+-- permits/renew: lengthen the lease of the permits of a hold, if all of them are still held.
+-- A hold that has lost a permit is lost as a whole: the other permits are given back.
 --
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
 -- ARGV[3]  base of the hold's permits
 -- ARGV[4]  how many it has
--- ARGV[5]  lease, ms; 0: only look
+-- ARGV[5]  lease, ms; 0: only check
 -- Reply    1  held, for at least the lease from now
 --          0  not all are there
 -- Caller   the watchdog, Extend

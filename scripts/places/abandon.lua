@@ -1,4 +1,4 @@
--- places/abandon: leave a DoubleBarrier for good, whether it was entered or waited for.
+-- places/abandon: leave a DoubleBarrier for good, or give up the wait for it.
 --
 -- KEYS[1..2]  see shared/places.lua
 -- KEYS[3]  tombstone of this hold

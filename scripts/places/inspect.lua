@@ -1,4 +1,4 @@
--- places/inspect: one consistent look at a DoubleBarrier.
+-- places/inspect: one consistent view of a DoubleBarrier.
 --
 -- KEYS[1..2]  see shared/places.lua
 -- Reply    see lock/inspect; the token is 0. Without a generation all are waiters

@@ -8,7 +8,7 @@
 -- ARGV[4]  waiter lease, ms
 -- ARGV[5]  prefix of the channels of clients with waiters
 -- ARGV[6]  'publish', 'spublish', 'both' or 'none'
--- ARGV[7]  channel of those who observe an election; absent for a lock
+-- ARGV[7]  channel of observers of an election; absent for a lock
 -- Reply    1  ended
 --          0  no such hold
 --          -1 no such hold, held by others

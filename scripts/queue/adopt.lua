@@ -1,4 +1,4 @@
--- queue/adopt: go on with a detached hold, under an id of one's own.
+-- queue/adopt: continue a detached hold under a new id.
 --
 -- KEYS[1..2]  see shared/queuekeys.lua
 -- KEYS[3]  tombstone of the detached hold: see shared/adoption.lua

@@ -14,10 +14,10 @@
 -- ARGV[7]  worth of the priority, in µs of waiting
 -- ARGV[8]  prefix of the channels of clients with waiters
 -- ARGV[9]  'publish', 'spublish', 'both' or 'none'
--- ARGV[10]  channel of those who observe an election; absent for a lock
--- ARGV[11]  what its leader proclaims; absent for a lock
+-- ARGV[10]  channel of observers of an election; absent for a lock
+-- ARGV[11]  value that the leader proclaims; absent for a lock
 -- Reply    {1, token}  held; the token is 0 for a shared hold
---          {0, rest, holder, others}  not now: look again within rest ms. One of the
+--          {0, rest, holder, others}  not now: poll again within rest ms. One of the
 --                      holders or '', and how many more there are
 --          {-1, 0}     this hold was abandoned: a late copy, nothing done
 --          {-2, 0|1}   the owner's exclusive hold is gone (1: others hold the lock)
@@ -51,12 +51,11 @@ if marked and redis.call('exists', tombstone) == 1 then
   return {-1, 0}
 end
 
--- joined returns the reply to a waiter that looks while there is one hold, which is exclusive,
--- another's, and has not ended; soonest is its entry of ends. This is the usual case under
--- contention: if nobody's sign of life has expired, there is nothing to remove and nobody to
--- wake, and who else waits does not matter yet. It returns nil, and has changed nothing, if
--- anything is unusual. It also returns whether the keys need a TTL, and whether alive or the
--- notes may be new: see outlast.
+-- joined returns the reply to a waiter while there is one hold, which is exclusive, belongs to another
+-- owner and has not ended; soonest is its entry of ends. This is the usual case under contention: if no
+-- sign of life has expired, no waiter has to be removed or woken, and the other waiters do not matter
+-- yet. In any other case joined changes nothing and returns nil. It also returns whether the keys need
+-- a TTL, and whether alive or the notes may be new: see outlast.
 local function joined(soonest)
   local leader = redis.call('hget', holders, 'exclusive')
   if not leader or leader == id or expired(alive, nowText) then
@@ -68,7 +67,7 @@ local function joined(soonest)
   if type(came) ~= 'number' then
     return nil
   end
-  -- Who has no sign of life has no place, unless an eviction has taken the sign away.
+  -- A waiter without a sign of life has no place, unless an eviction has removed the sign.
   if came == 1 or not redis.call('zscore', queue, id) then
     redis.call('zadd', queue, 'nx', whole(drawToken(tokens, clock, digits) - worth), id)
   end
@@ -101,10 +100,10 @@ local function occupied(last, at)
   return at and at >= now and at
 end
 
--- preceded returns until when waiters ahead of the given rank may be in the way, nil if none
--- is. Of those it checks only the first. Between equal ranks, which only priorities can
--- produce, Redis's own order decides. A dead waiter that first() had to leave is in the way
--- until a later look has removed it: others may wait behind it.
+-- preceded returns until when waiters ahead of the given rank may be in the way, nil if none is. It
+-- checks only the first of these waiters. Between equal ranks, which only priorities can produce,
+-- Redis's own order decides. A dead waiter that first() had to leave is in the way until a later poll
+-- has removed it: others may wait behind it.
 local function preceded(rank)
   local ahead, its, at = first(alone)
   local latest = ahead and ahead ~= id and its <= rank and math.max(at, now) or nil
@@ -117,8 +116,8 @@ local function preceded(rank)
   return latest
 end
 
--- refused is the reply while holds or waiters are in the way. leader is whose the exclusive
--- hold is, if the caller knows.
+-- refused returns the reply while holds or waiters are in the way. leader is the id of the exclusive
+-- hold, if the caller has it.
 local function refused(rest, last, leader)
   if not last then
     return {0, rest, '', 0}
@@ -144,7 +143,7 @@ local function enter(mine, leader)
   local rank = place and tonumber(place)
   local blocked = outer == '' and occupied(last, at)
   if not blocked and outer == '' then
-    -- Only now does it matter who waits.
+    -- From here on the other waiters matter.
     blocked = preceded(rank or nextToken(tokens, clock) - worth)
   end
   if blocked then
@@ -184,8 +183,8 @@ local function enter(mine, leader)
   return {1, token}
 end
 
--- Other types do not see this lock. If a program changed the type of a lock while others
--- still use the old type, there would be two holders.
+-- Other types do not check the keys of this lock. If a program changed the type of a lock while others still use
+-- the old type, there would be two holders.
 local mine, leader = held(mode, id)
 if marked and outer == '' and not mine and
   (redis.call('exists', otherHash) == 1 or redis.call('zcount', otherEnds, whole(now), '+inf') > 0) then

@@ -1,4 +1,4 @@
--- queue/force_unlock: end all holds of one mode, or only a given one. Live waiters keep
+-- queue/force_unlock: end all holds of one mode, or only a given hold. Live waiters keep
 -- their places.
 --
 -- KEYS[1..6]  see shared/queuekeys.lua
@@ -7,7 +7,7 @@
 -- ARGV[3]  waiter lease, ms
 -- ARGV[4]  prefix of the channels of clients with waiters
 -- ARGV[5]  'publish', 'spublish', 'both' or 'none'
--- ARGV[6]  channel of those who observe an election; absent for a lock
+-- ARGV[6]  channel of observers of an election; absent for a lock
 -- Reply    1  ended
 --          0  there was no such hold
 -- Caller   ForceUnlock, ForceUnlockIf

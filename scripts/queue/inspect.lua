@@ -1,4 +1,4 @@
--- queue/inspect: one consistent look at a FairReadWriteLock or PriorityLock.
+-- queue/inspect: one consistent view of a FairReadWriteLock or PriorityLock.
 --
 -- KEYS[1..6]  see shared/queuekeys.lua
 -- Reply    see lock/inspect; the token is 0 if no hold is exclusive

@@ -2,7 +2,7 @@
 --
 -- KEYS[1..2]  see shared/queuekeys.lua
 -- ARGV[1]  hold id
--- ARGV[2]  lease, ms; 0: only look
+-- ARGV[2]  lease, ms; 0: only check
 -- ARGV[3]  'exclusive' or 'shared'
 -- Reply    1  held, for at least the lease from now
 --          0  no such hold

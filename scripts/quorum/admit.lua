@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  highest counter of all locks
 -- KEYS[2]  hash: which process may vote; see shared/admission.lua
--- KEYS[3]  since when another may not
+-- KEYS[3]  since when another process may not vote
 -- ARGV[1]  epoch to admit
 -- ARGV[2]  floor: the highest counter is at least this from now on
 -- ARGV[3]  longest lease that the caller knows, ms

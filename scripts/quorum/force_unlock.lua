@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  record of the hold
 -- KEYS[2]  tombstone of the hold; absent without an id
--- ARGV[1]  hold id, or '' to only ask for it
+-- ARGV[1]  hold id, or '' to only request it
 -- ARGV[2]  time to keep the tombstone after the end of the lease, ms
 -- ARGV[3]  channel
 -- ARGV[4]  'publish', 'spublish', 'both' or 'none'
@@ -11,8 +11,8 @@
 --          {2, id, 0}      without an id: the id of the hold that has the vote, or had it last
 --          {0}             no vote (for that hold)
 -- Caller   ForceUnlock, ForceUnlockIf of a RedLock, on all nodes
--- Twice    The second run finds nothing. If a first run is possible, the caller takes the
---          outcome for unknown.
+-- Twice    A second run finds no vote. If an earlier copy may have run, the caller treats the
+--          outcome as unknown.
 -- Replica  A demoted master, whose data may be old, refuses the HDEL with READONLY.
 
 -- include time
@@ -32,8 +32,8 @@ if last ~= id then
   redis.call('hdel', record, '') -- a demoted master refuses: its data may be old
   return last and id == '' and {2, last, 0} or {0}
 end
--- Also if its time is over: the clock that says so may be wrong, and be set right. The
--- tombstone outlasts the lease, so that a late renewal does not bring the vote back.
+-- Also if the time of the vote is over: the clock may be wrong, and be set right later. The tombstone outlasts
+-- the lease, so that a late renewal does not bring the vote back.
 keep = math.max(left(vote, now), 0) + keep
 redis.call('del', record)
 redis.call('set', tombstone, 1, 'px', keep)

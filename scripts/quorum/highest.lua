@@ -1,9 +1,8 @@
--- quorum/highest: what a node reports about itself, for itself and for nodes that are to
--- be admitted.
+-- quorum/highest: the state of a node, for its own admission and for the admission of others.
 --
 -- KEYS[1]  highest counter of all locks
 -- KEYS[2]  hash: which process may vote; see shared/admission.lua
--- KEYS[3]  since when another may not
+-- KEYS[3]  since when another process may not vote
 -- ARGV[1]  longest lease that the caller knows, ms
 -- Reply    {admitted, highest, now, longest, epoch, policy}
 --          admitted  0: it may not vote; 1: it may; 2: it may, and has not voted since

@@ -1,9 +1,9 @@
--- quorum/quarantined: whether a node is in quarantine, for somebody who only looks.
+-- quorum/quarantined: whether a node is in quarantine, without a change.
 --
 -- KEYS[1]  hash: which process may vote; see shared/admission.lua
--- KEYS[2]  since when another may not
--- Reply    ''     it may vote
---          epoch  it may not; see shared/admission.lua. '?' if nobody has asked it since it lost its admission
+-- KEYS[2]  since when another process may not vote
+-- Reply    ''     the node may vote
+--          epoch  it may not; see shared/admission.lua. '?' if it got no request since it lost its admission
 -- Caller   Client.Check
 -- Twice    It reads only.
 

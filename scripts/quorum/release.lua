@@ -11,24 +11,24 @@
 --          it voted for the hold, so the counter matters only if it has forgotten that
 -- ARGV[4]  'publish', 'spublish', 'both' or 'none'
 -- ARGV[5]  time to keep the tombstone, ms; only with KEYS[4]
--- With KEYS[1], ARGV[1] and ARGV[2] alone it publishes by 'publish' and leaves the counter alone: the
--- node was at the token, or there is none. If the reply is not 1, the client asks again with the token.
--- Reply    1  taken back, with those three alone; else {1, µs, stamp}: and the vote had lasted for µs,
---             since the grant with that stamp. In addition n, if n connections listen: see shared/publish.lua
+-- With KEYS[1], ARGV[1] and ARGV[2] alone the script publishes by 'publish' and does not change the counter: the node
+-- was at the token, or there is none. If the reply is not 1, the client sends a second request with the token.
+-- Reply    1  taken back, with these three alone; else {1, µs, stamp}: and the vote had lasted for µs,
+--             since the grant with that stamp. In addition n, if n connections got the message: see shared/publish.lua
 --          0  the node has no vote for any hold
 --          -1 another hold has the vote
 --          -2 as 0, and the counter has not passed a token > 0, so the node has voted for no hold that
 --             came later
--- Caller   Unlock, and an abandoned or repeated acquire, on the nodes that have voted or
---          may have; on the others if these do not tell whether the hold has lasted
+-- Caller   Unlock, and an abandoned or repeated acquire, on the nodes that have voted or may
+--          have; on the others if the replies of these do not show whether the hold has lasted
 -- Twice    A second run lengthens the tombstone. It never touches the vote for another
 --          hold.
 -- Memory   The DEL, or the HDEL, lets the SETs pass on a node at its memory limit.
 
 local record, tombstone = KEYS[1], KEYS[4]
 local id, channel = ARGV[1], ARGV[2]
--- Also if the time of the record is over: no other hold has had the vote since, and the
--- clock may be wrong and be set right.
+-- Also if the time of the record is over: no other hold has had the vote since, and the clock may be wrong, and be
+-- set right later.
 local had, stamp = redis.call('hget', record, 'attempt') == id, nil
 if had then
   if #KEYS > 1 then
@@ -36,7 +36,7 @@ if had then
   end
   redis.call('del', record)
   if #KEYS == 1 then
-    -- The usual case ends here: this is announce and told, which are not even defined.
+    -- The usual case ends here. The next lines do the work of announce and told, which are not defined yet.
     local heard = redis.pcall('publish', channel, '0')
     if type(heard) == 'table' then
       return {1, heard.err}

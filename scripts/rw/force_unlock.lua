@@ -1,4 +1,4 @@
--- rw/force_unlock: end the holds of one side, or only a given one.
+-- rw/force_unlock: end the holds of one side, or only a given hold.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
 -- KEYS[2], KEYS[3]  waiting readers, and readers that go before writers: see
@@ -15,8 +15,8 @@
 --          end a newer hold, which is why this request is sent only once.
 -- Replica  "Not held" must come from a master: see lock/release.
 --
--- Without a hold id it does what Redisson's does: it frees a lock that is in the mode of
--- this side. The read holds of a writer end with its write hold.
+-- Without a hold id it works like Redisson's: it frees a lock that is in the mode of this side. The read holds of
+-- a writer end with its write hold.
 
 -- include leave
 -- include whole

@@ -1,4 +1,4 @@
--- rw/inspect: one consistent look at a read-write lock.
+-- rw/inspect: one consistent view of a read-write lock.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
 -- ARGV[1]  prefix of the timers' names

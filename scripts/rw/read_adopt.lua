@@ -1,4 +1,4 @@
--- rw/read_adopt: go on with a detached read hold, under an id of one's own.
+-- rw/read_adopt: continue a detached read hold under a new id.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
 -- KEYS[2]  tombstone of the detached hold: see shared/adoption.lua
@@ -11,7 +11,7 @@
 -- ARGV[4]  time to keep the tombstone, ms
 -- ARGV[5]  prefix of the timers' names
 -- Reply    as lock/adopt; and
---          {-7, 0}  the owner writes too
+--          {-7, 0}  the owner also has a write hold
 -- Caller   Adopt
 -- Twice    As lock/adopt.
 -- Memory   As lock/adopt.
@@ -34,7 +34,7 @@ if reply then
 end
 local by, token = offered(tombstone, id, secret)
 local entries = by and redis.call('hget', lock, by)
--- KEYS[4], unless an adoption was given up: then the hold has the id of that.
+-- KEYS[4], unless an adoption was given up: then the hold has the id of that adoption.
 local rest = entries and left(lock, timer(timers, by, 1)) or 0
 if rest <= 0 then
   return {0, -absent(lock, by or '')}

@@ -9,12 +9,12 @@
 -- ARGV[2]  lease, ms
 -- ARGV[3]  prefix of the timers' names
 -- ARGV[4]  id of the owner's write hold, under which it may read; '' if it has none
--- ARGV[5]  how long this look keeps a place among the waiting readers, ms; 0: no place
--- ARGV[6]  round in which it was first refused; '' if it was not
--- ARGV[7]  '1' if an earlier look may have left a place. The client knows of a place that
---          a late copy of this look leaves: see rw/read_abandon
+-- ARGV[5]  how long this request keeps a place among the waiting readers, ms; 0: no place
+-- ARGV[6]  round in which the acquire was first refused; '' if it was not
+-- ARGV[7]  '1' if an earlier request may have left a place. The client knows of a place that
+--          a late copy of this request leaves: see rw/read_abandon
 -- Reply    {1, 0}     entered
---          {0, ms, holder, others, round}  not now; look again within ms (-1: not known);
+--          {0, ms, holder, others, round}  not now; poll again within ms (-1: not known);
 --                     see shared/hash.lua. A waiting writer is not a holder
 --          {-1, 0}    this hold was abandoned: a late copy, nothing done
 --          {-2, 0|1}  the owner's write hold is gone (1: others hold the lock)
@@ -40,7 +40,7 @@ if redis.call('exists', tombstone) == 1 then
 end
 local mode = redis.call('hget', lock, 'mode')
 
--- early returns how long waiting writers keep it out, ms.
+-- early returns how long waiting writers keep the reader out, ms.
 local function early()
   local ms = aliveFor(writers)
   if ms == 0 or redis.call('zscore', admitted, id) or since ~= '' and tonumber(since) ~= round(admitted) then
@@ -61,7 +61,7 @@ local function refuse(reply)
 end
 
 if redis.call('hexists', lock, id) == 1 then
-  -- Entered before. The reply must come from a master: see lock/release.
+  -- The hold was entered before. The reply must come from a master: see lock/release.
   redis.call('hdel', lock, '')
 elseif outer ~= '' then
   if redis.call('hexists', lock, outer .. ':write') == 0 then
@@ -69,7 +69,7 @@ elseif outer ~= '' then
     return {-2, redis.call('exists', lock)}
   end
 elseif mode ~= 'read' and redis.call('exists', lock) == 1 then
-  -- Held by a writer, or as a lock of another type.
+  -- The lock is held by a writer, or as a lock of another type.
   return refuse(refused(lock, redis.call('pttl', lock)))
 else
   local reply = mode and foreignAt(lock)

@@ -16,8 +16,8 @@
 -- Memory   HDEL is allowed at the memory limit, and lets HSET pass: see lock/release.
 -- Replica  "No such hold" must come from a master: see lock/release.
 --
--- For a partial release, a hold whose timer has expired does not exist. The last release
--- succeeds even then: as long as the field is there, no writer has entered.
+-- For a partial release, a hold whose timer has expired does not exist. The last release succeeds even then: while
+-- the field exists, no writer has entered.
 
 -- include leave
 local lock = KEYS[1]

@@ -1,4 +1,4 @@
--- rw/write_adopt: go on with a detached write hold, under an id of one's own.
+-- rw/write_adopt: continue a detached write hold under a new id.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
 -- KEYS[2]  tombstone of the detached hold: see shared/adoption.lua
@@ -8,7 +8,7 @@
 -- ARGV[3]  lease, ms
 -- ARGV[4]  time to keep the tombstone, ms
 -- Reply    as lock/adopt; and
---          {-7, 0}  the owner reads too
+--          {-7, 0}  the owner also has a read hold
 -- Caller   Adopt
 -- Twice    As lock/adopt.
 -- Memory   As lock/adopt.

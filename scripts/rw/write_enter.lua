@@ -8,19 +8,19 @@
 -- ARGV[1]  hold id
 -- ARGV[2]  lease, ms
 -- ARGV[3]  prefix of the timers' names
--- ARGV[4]  how long this look keeps a place among the waiting writers, ms; 0: no place
--- ARGV[5]  '1' if an earlier look may have left a place. The client knows of a place that
---          a late copy of this look leaves: see rw/write_abandon
+-- ARGV[4]  how long this request keeps a place among the waiting writers, ms; 0: no place
+-- ARGV[5]  '1' if an earlier request may have left a place. The client knows of a place that
+--          a late copy of this request leaves: see rw/write_abandon
 -- Reply    {1, token}  entered
---          {0, ms, holder, others}  not now; look again within ms (-1: not known); see
+--          {0, ms, holder, others}  not now; poll again within ms (-1: not known); see
 --                      shared/hash.lua
 --          {-1, 0}     this hold was abandoned: a late copy, nothing done
 --          {-3, ms}    see shared/quarantine.lua
 -- Caller   Lock, TryLock of a WriteLock
 -- Twice    A second run finds the field. It changes only the clock and the lease, which
---          grow; nobody has seen the token of the first run. A copy that comes after the
---          hold has ended finds its tombstone, which the client leaves if it knows of a
---          copy that may be under way.
+--          grow; the token of the first run was never used. A copy that comes after the
+--          hold has ended finds its tombstone, which the client leaves if a copy may be
+--          under way.
 -- Memory   The token is written first: a server at its memory limit refuses it, and with
 --          it the whole acquire.
 
@@ -39,7 +39,7 @@ if redis.call('exists', tombstone) == 1 then
   return {-1, 0}
 end
 
--- taken returns the reply if others keep it out, else false.
+-- taken returns the reply if others keep the writer out, else false.
 local function taken()
   if redis.call('exists', lock) == 1 then
     local left = redis.call('pttl', lock)

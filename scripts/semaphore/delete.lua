@@ -1,4 +1,4 @@
--- semaphore/delete: delete a semaphore, and have waiters look.
+-- semaphore/delete: delete a semaphore, and make waiters poll.
 --
 -- KEYS[1]  free permits, a number
 -- KEYS[2]  record of the page

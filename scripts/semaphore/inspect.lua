@@ -1,4 +1,4 @@
--- semaphore/inspect: one consistent look at a Semaphore.
+-- semaphore/inspect: one consistent view of a Semaphore.
 --
 -- KEYS[1]  free permits, a number
 -- KEYS[2]  how many permits there are

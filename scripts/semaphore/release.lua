@@ -1,6 +1,6 @@
--- semaphore/release: put permits back, and wake waiters. It makes the semaphore if there is
--- none, as Redisson's does. Of one that has a number in the program, it makes that number, and puts
--- no more back than there are: those who took permits before a loss of data have not taken these.
+-- semaphore/release: put permits back, and wake waiters. It makes the semaphore if there is none, as Redisson's does. If
+-- the program has a number (ARGV[5]), it sets that number, and never frees more permits than that: a permit that was taken
+-- before a loss of data is not a permit of the new semaphore.
 --
 -- KEYS[1]  free permits, a number
 -- KEYS[2]  record of the page

@@ -38,7 +38,7 @@ if math.abs(now) > MOST then
   return OVERFLOW
 end
 note(record, number, 'set')
--- Once more also if it was n: an addition that is undone later is no part of it.
+-- Count the setting even if the number was n: an addition before it must not be undone later.
 local reply = done(record, setNumbers(permits, now, key, n, times + 1, free and made or maker(record, number)))
 if reply.err then
   return reply

@@ -5,7 +5,7 @@
 -- Defines  ADMITTED, UNFIT_SINCE, admission(now), mayVote(now)
 -- include time
 
--- It is by prefix: these are the last keys of a request that has to do with it.
+-- Admission is per prefix. These are the last keys of a request that needs it.
 local ADMITTED, UNFIT_SINCE = KEYS[#KEYS - 1], KEYS[#KEYS]
 local guarded = UNFIT_SINCE:find('rlock:red:since$')
 

@@ -14,8 +14,8 @@ local function parsed(text)
   return tonumber(text)
 end
 
--- count returns the number at a key, or nil if there is none; or nil and the reply if the
--- key is in use for something else, which is not changed.
+-- count returns the number at a key, or nil if there is none; or nil and the reply if the key has other data, which is
+-- not changed.
 local function count(key)
   local text = redis.call('get', key)
   if text then

@@ -1,11 +1,11 @@
 -- counter: how a node of a RedLock counts its votes.
 --
--- counter  of the lock: how many votes it has seen, or more. It expires within an hour, and
---          begins again at the highest
--- highest  not below any counter of the node, of all locks. So that not every vote has to
---          write it, it is ahead of them: it is at least the end of the BLOCK that a counter
---          is in. A node that does not have it may have lost its data, and begins at its clock
---          in µs: no counter comes so far, unless it counts a million votes in a second
+-- counter  of the lock: at least the number of votes that it has counted. It expires within an hour,
+--          and begins again at the highest
+-- highest  not below any counter of the node, of all locks. It is at least the end of the BLOCK that
+--          a counter is in, so that not every vote has to write it. A node without it may have lost
+--          its data, and begins at its clock in µs: no counter gets so far, unless it counts a
+--          million votes in a second
 --
 -- Defines  raise(counter, highest, n), count(counter, highest, floor),
 --          draw(counter, highest, floor, n)
@@ -24,15 +24,15 @@ local function raise(counter, highest, n)
   end
 end
 
--- count returns the value of the counter. A restarted server may remember an old value, so
--- the result is never below the floor: what the others knew when it was admitted again.
+-- count returns the value of the counter. A restarted server may have an old value, so the result is never below the
+-- floor: the highest counter of the other nodes when the server was admitted again.
 local function count(counter, highest, floor)
   local known = redis.call('mget', counter, highest)
   return math.max(tonumber(known[1] or known[2] or micros()), floor)
 end
 
--- draw counts one vote more, and returns the new value of the counter. n is that value, if
--- the counter was incremented before; then draw does the rest.
+-- draw counts one vote more, and returns the new value of the counter. If the caller has incremented the counter, n is
+-- that value.
 local function draw(counter, highest, floor, n)
   n = n or redis.call('incr', counter)
   local new = n == 1

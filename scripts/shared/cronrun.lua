@@ -1,19 +1,19 @@
--- cronrun: what is kept of a run of a CronJob, as text:
+-- cronrun: the record of a run of a CronJob, as text:
 -- "<state> <nth> <token> <start> <end> <hold id> <process> <error>".
 --
---          state       c  claimed, if the lock of the tick is held: its function may begin, or the
---                         claim be taken back
---                      r  it runs, if the lock is held: its function has begun
---                         c and r without the lock: its owner has died, or lost its lease
---                      s  it has succeeded
---                      f  it has failed
---                      b  it was broken off: its caller went away, or it panicked
---                      l  its lease was lost
---          nth         1; 2: it has taken over
---          start, end  by the server's clock, ms; 0: not known. Of c and r it is the end of the
---                      lease
+--          state       c  claimed, if the lock of the tick is held: the function may begin, or the
+--                         claim may be taken back
+--                      r  running, if the lock is held: the function has begun
+--                         c and r without the lock: the owner has died, or lost its lease
+--                      s  the function has succeeded
+--                      f  the function has failed
+--                      b  broken off: the caller went away, or the function panicked
+--                      l  the lease was lost
+--          nth         1; 2 if the run has taken over
+--          start, end  by the server's clock, ms; 0 if not known. For c and r the end is the end of
+--                      the lease
 --
---          process     of the caller, as JSON without spaces; -: it is anonymous
+--          process     process of the caller, as JSON without spaces; - if anonymous
 --
 -- Defines  readRun(text), runText(run), goesOn(run), lost(run), isOver(run). Numbers remain text
 
@@ -29,17 +29,17 @@ local function runText(run)
   return table.concat({run.state, run.nth, run.token, run.start, run.stop, run.id, run.who, run.err}, ' ')
 end
 
--- goesOn reports whether a run has no outcome, as far as its record says.
+-- goesOn reports whether the record of a run has no outcome.
 local function goesOn(run)
   return run.state == 'c' or run.state == 'r'
 end
 
--- lost makes a run that was to go on one that nobody runs any more.
+-- lost marks a run without an outcome as lost.
 local function lost(run)
   run.state, run.stop = 'l', '0'
 end
 
--- isOver reports whether nobody may take a run over: it has an outcome of its own.
+-- isOver reports whether a run has an outcome, so that it must not be taken over.
 local function isOver(run)
   return run.state == 's' or run.state == 'f'
 end

@@ -1,5 +1,5 @@
--- fields: which fields of a hash belong to a lock. The id of a hold is "<UUID>:<number>": no
--- other text is taken for a hold, and none that was written by others gets into a reply.
+-- fields: which fields of a hash belong to a lock. The id of a hold is "<UUID>:<number>". Any other text is not a hold,
+-- and never gets into a reply.
 --   <hold id>                   a hold -> its entries
 --   <hold id>:write             the write hold of a read-write lock -> its entries
 --   <hold id>:<transaction>     a hold in a transaction of Redisson, whose id has 32 hexadecimal
@@ -42,7 +42,7 @@ local function member(field)
   end
 end
 
--- holder is the holder that a field is about; nil: it is no such field.
+-- holder returns the holder that a field is about, or nil for any other field.
 local function holder(field, value)
   if hashes(field) then
     return isHold(value) and value or nil

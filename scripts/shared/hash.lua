@@ -1,11 +1,10 @@
--- hash: who holds a lock, read from its hash, and whether it is the hash of a lock. What fields
--- that has is in fields.lua. A hash that has any other, or that no lock has, is data of somebody:
--- it is reported, and not changed. Redis itself refuses a key of another type, with WRONGTYPE.
+-- hash: reads the holders of a lock from its hash, and checks that the hash belongs to a lock. fields.lua lists the fields
+-- of a lock. A hash with any other field, or without a hold, is other data: it is reported, and not changed. Redis itself
+-- refuses a key of another type, with WRONGTYPE.
 --
--- Of a hash with more than FEW fields, which is a read-write lock, a group or data, scripts read a
--- sample. So data is found without a walk over all of it. A few fields of data among many readers
--- may not be found; they are left alone. A script that deletes the hash reads all of it before: see
--- whole.lua.
+-- A hash with more than FEW fields is a read-write lock, a group or other data. Scripts read a sample of it, so they
+-- detect other data without reading all of it. A few other fields among many readers may not be detected; they are not
+-- changed. A script that deletes the hash reads all of it before: see whole.lua.
 --
 -- Defines  foreign(fields), some(lock), has(lock, fields, id), foreignAt(lock),
 --          refused(lock, rest, lives, fields), plainly(fields),
@@ -80,15 +79,14 @@ local function foreignAt(lock)
   return (judged(lock, some(lock)))
 end
 
--- sided is the reply of a type without sides about the lock of one that has them.
+-- sided is the reply of a type without sides if a type with sides holds the lock.
 local function sided()
   return redis.error_reply('FOREIGN it is a read-write lock')
 end
 
--- refused is the reply to an acquire that finds the lock held by others: {0, rest, one of
--- the holders or '', how many more there are}. lives, if given, reports whether a holder
--- is alive; the others are not counted. fields is what some(lock) has returned, if the
--- caller has it. Of a large group, a sample has to do.
+-- refused returns the reply to an acquire while others hold the lock: {0, rest, one of the holders or '', how many more
+-- there are}. lives, if given, reports whether a holder is alive; dead holders are not counted. fields is the result of
+-- some(lock), if the caller has it. For a large group it is a sample.
 local function refused(lock, rest, lives, fields)
   fields = fields or some(lock)
   local reply, mode = judged(lock, fields)

@@ -3,11 +3,9 @@
 -- counts as alive. notes is a hash that exists as long as there is a sign: term -> the
 -- waiter lease of the latest sign; pardoned and until, ms.
 --
--- If no waiter gave a sign for most of a waiter lease, and the last sign is recent, Redis
--- itself may have been unreachable. The first waiter that comes back must not cost the
--- others their places. So all are pardoned for one more waiter lease, once. Only a new
--- sign of life makes another pardon possible, or short visits would keep dead waiters in
--- the queue.
+-- If no waiter gave a sign for most of a waiter lease, and the last sign is recent, Redis itself may have been
+-- unreachable. Then the first waiter that comes back must not remove the others. So all are pardoned for one more waiter
+-- lease, once. Another pardon needs a new sign of life: otherwise short visits would keep dead waiters in the queue.
 --
 -- Defines  listen(alive, notes, now, term), pardonEnds, lives(sign),
 --          silenced(alive, now, some). now is in ms. Call listen before lives and silenced,

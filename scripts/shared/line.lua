@@ -19,8 +19,8 @@ local first = head -- the head as the script began
 local itsSign -- what headsSign has read
 local silent
 
--- How long Redisson's waiters wait by default. Each subtracts its time from the deadlines
--- of all behind it when it leaves.
+-- How long Redisson's waiters wait by default. A waiter that leaves subtracts this time from the deadlines of all waiters
+-- behind it.
 local THEIR_TERM = 5 * 60 * 1000
 -- The deadline of an endless wait may be too large for a TTL or a reply.
 local YEAR = 365 * DAY
@@ -33,8 +33,8 @@ local function silence(heard, term)
   return math.max(now - (heard - term), 0)
 end
 
--- headsSign returns the sign of life of the head, or false. A script that changes the sign of the head
--- does not ask afterwards.
+-- headsSign returns the sign of life of the head, or false. The result is cached: a script must not call it again after it
+-- has changed that sign.
 local function headsSign()
   if itsSign == nil then
     itsSign = redis.call('zscore', alive, head)
@@ -50,7 +50,7 @@ local function advance()
   head, behind, itsSign = behind, behind and nil, nil
 end
 
--- forget drops what is known of a waiter.
+-- forget deletes the data of a waiter outside of the queue.
 local function forget(id)
   redis.call('zrem', deadlines, id)
   unsign(alive, notes, id)
@@ -75,28 +75,26 @@ local function leave(id)
   end
 end
 
--- total is how many have deadlines.
+-- total returns how many waiters have deadlines.
 local function total()
   return redis.call('zcard', deadlines)
 end
 
--- torn reports whether the queue and the deadlines differ, of which there are n: one of them
--- was evicted or removed. Until the waiters have restored it, only the queue shows who is in
--- line.
+-- torn reports whether the queue and the n deadlines differ: one of the two keys was evicted or removed. Until the waiters
+-- have restored it, only the queue shows which waiters are in line.
 local function torn(n)
   return n ~= (head and redis.call('llen', queue) or 0)
 end
 
--- without returns how many of n in line have given no sign of life: Redisson's waiters.
+-- without returns how many of n waiters in line have given no sign of life: these are Redisson's.
 local function without(n)
   return n > 0 and n - redis.call('zcard', alive) or 0
 end
 
--- sweep removes dead waiters, but never me, the caller, who is alive. It reports whether
--- there is any sign of life, old or new. If all in line are ours, as far as their numbers
--- tell, nobody is dead as long as no sign has expired. The sign of a waiter that Redisson has
--- removed may stand for one of Redisson's: if that is dead, it is removed when the sign has
--- expired.
+-- sweep removes dead waiters, but never me, the caller. It reports whether there is any sign of life, old or new. If the
+-- numbers show that no waiter is Redisson's, no waiter is dead while no sign has expired. The sign of a waiter that
+-- Redisson has removed may hide one of Redisson's waiters in these numbers: if that one is dead, it is removed when the
+-- sign has expired.
 local function sweep(me, term, ours)
   local anybody
   anybody, silent = listen(alive, notes, now, term)
@@ -136,10 +134,9 @@ local function sweep(me, term, ours)
   return anybody
 end
 
--- outlast gives the line a TTL, in case no waiter ever comes back. The TTL is so far
--- beyond all deadlines that waiters of Redisson, which do not set one, do not outlive it.
--- All keys get the same, so the queue's TTL is the TTL of all, unless one of them may be new.
--- With deadline none is, and no other waiter has a later deadline and set no TTL.
+-- outlast gives the line a TTL, in case no waiter ever comes back. The TTL is far beyond all deadlines, because waiters of
+-- Redisson do not set one. All keys get the same TTL, so the queue's TTL is the TTL of all keys, unless a key may be new.
+-- If deadline is given, no key is new, and no waiter without a TTL has a later deadline.
 local function outlast(deadline)
   local kept = redis.call('pttl', queue)
   local last = deadline or redis.call('zrevrange', deadlines, 0, 0, 'withscores')[2] or now
@@ -152,16 +149,14 @@ local function outlast(deadline)
   end
 end
 
--- tell wakes the head of the line, unless that is me: if the lock is free, or if the head
--- is new and its next poll, within a third of a waiter lease, could come after the end of
--- the holder's lease. If the head is dead, because sweep had too many to remove, a live
--- waiter is woken to go on with that.
+-- tell wakes the head of the line, unless the head is me: if the lock is free, or if the head is new and its next poll,
+-- within a third of a waiter lease, could come after the end of the holder's lease. If the head is dead, because sweep had
+-- too many waiters to remove, tell wakes a live waiter, which continues the removal.
 --
--- Redisson removes a head whose deadline is over. A waiter of ours is not dead as long as
--- its sign of life is valid, and its deadline is not earlier: fair/enter gives both with
--- each poll, and adds to the deadline what Redisson's waiters before it subtract when they
--- leave. Only one that was pardoned outlives its sign. So its deadline is moved here, lest
--- it be removed before its next poll.
+-- Redisson removes a head whose deadline is over. A waiter of ours is alive while its sign of life is valid, and its
+-- deadline is not earlier than that: fair/enter sets both with each poll, and adds to the deadline the time that
+-- Redisson's waiters before it will subtract when they leave. Only a pardoned waiter outlives its sign. tell moves the
+-- deadline of such a head, so that Redisson does not remove it before its next poll.
 local function tell(me, term, channels, how, ttl)
   if not head or head == me then
     return

@@ -1,8 +1,7 @@
--- listeners: how many connections listen for the release of a lock whose waiters Redis does not
--- keep.
+-- listeners: how many connections are subscribed to the releases of a lock whose waiters Redis does not keep.
 --
--- Defines  listeners(channel, how): -1 less that number, as inspect scripts reply it; -1 too if
---          that is not known: how is 'none' or absent, or the user may not ask
+-- Defines  listeners(channel, how): -1 less that number, as in the replies of inspect scripts; -1 too if
+--          the number is not known: how is 'none' or absent, or the user lacks the permission
 
 local function listeners(channel, how)
   local most = 0

@@ -1,4 +1,4 @@
--- mark: a number, and the key with its mark, which says what it is: see others.lua.
+-- mark: reads a number, and its mark, which shows the type of the number: see others.lua.
 --
 -- Defines  marked(key, beside)
 -- include count

@@ -1,13 +1,12 @@
--- others: what a number is, as far as its additional keys show: Semaphore, PermitSemaphore and
--- CountDownLatch of one name would use one number. What of this package has made it leaves a mark,
--- which is what total.lua says for a Semaphore, and for the others the name of the type. While
--- there is no number, a mark says nothing. Of what Redisson has made, only permits that are held
--- tell.
+-- others: the type of a number, as far as its additional keys show it: a Semaphore, a PermitSemaphore and a CountDownLatch
+-- with one name would use the same number. The type of this package that makes the number leaves a mark: for a Semaphore
+-- the value in total.lua, otherwise the name of the type. A mark without a number means nothing. For a number that
+-- Redisson has made, only held permits show the type.
 --
 -- Defines  others(type, mark, held)
 
--- others is the reply if a number, as its mark says, belongs to another type. held are the held
--- permits of a PermitSemaphore, or nil where they do not matter.
+-- others returns the reply if the mark of a number shows another type. held is the key of the held permits of a
+-- PermitSemaphore, or nil where they do not matter.
 local function others(type, mark, held)
   local is = type
   if mark then

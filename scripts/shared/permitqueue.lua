@@ -1,7 +1,7 @@
 -- permitqueue: the state of a PermitSemaphore WithFairness, which has a queue of waiters, and
 -- what its scripts have in common. Only the first of the queue may enter, with one exception: a
--- waiter may pass those before it that were woken to enter and have been silent since, if there is
--- room for all of them. No script looks at more than FAR waiters, and a script removes a bounded
+-- waiter may pass waiters before it that were woken to enter and have been silent since, if there
+-- are permits for all of them. No script reads more than FAR waiters, and a script removes a bounded
 -- number of expired holds and of dead waiters.
 --
 -- KEYS[1]  state: hash, total -> permits; free -> how many are free, maybe negative; hold id
@@ -26,14 +26,14 @@ local state, ends, queue, alive, notes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEY
 local clock = micros()
 local now = math.floor(clock / 1000)
 
--- See shared/queue.lua for these two.
+-- See shared/queue.lua for the next two.
 local LONGEST_AWAY = 60000
 local most = 100
 
 -- NEAR is how many waiters are woken when the first one counts as dead; FAR is how far scripts walk.
 local NEAR, FAR = 8, 100
 
--- changed: there may be room for the first waiter, or it is another one.
+-- changed: the first waiter may have room now, or another waiter is first.
 local changed = false
 
 local function changes()
@@ -110,9 +110,9 @@ local function reap(term)
   end
 end
 
--- first returns the first waiter, until when it counts as alive, and those near it. One without any
--- sign of life is removed: only an eviction can take the sign away. If there are more dead waiters
--- than one script may remove, the result is one of them.
+-- first returns the first waiter, until when it counts as alive, and the waiters near it. It removes a waiter without
+-- any sign of life: only an eviction can remove the sign. If there are more dead waiters than one script may remove, the
+-- result is one of them.
 local function first()
   while true do
     local near = redis.call('zrange', queue, 0, NEAR - 1)
@@ -142,10 +142,9 @@ local function needs(note)
   return tonumber(n), tonumber(told)
 end
 
--- passes returns in how many ms a request for n of so many free permits may pass all waiters before
--- it, 0 or less for now, as far as these show no sign of life; or nil if there is no room for them
--- in addition, or they were not woken. So it takes nothing from anybody, and does not overtake those who
--- are alive.
+-- passes returns in how many ms (0 or less: now) a request for n of the free permits may pass all waiters before it, if
+-- these give no sign of life; or nil if the free permits are not enough for these waiters too, or they were not woken. So
+-- the request takes no waiter's permits, and does not overtake a live waiter.
 local function passes(id, n, left, term)
   local spare = left - n
   if spare < 1 then
@@ -170,13 +169,13 @@ local function passes(id, n, left, term)
   return wait
 end
 
--- call wakes a waiter, and reports whether its client listens, for all its waiters on one channel.
+-- call wakes a waiter, and reports whether its client is subscribed. The waiters of a client share one channel.
 local function call(channels, how, id)
   return announce(how, channels .. (id:match('^(.*):') or ''), id) > 0
 end
 
--- wake wakes the first waiter, if there is room for it. If that does not listen, or was woken and is
--- silent, it wakes the next one too.
+-- wake wakes the first waiter, if there is room for it. If that waiter's client is not subscribed, or it was woken and is
+-- silent, wake wakes the next waiter too.
 local function wake(channels, how, term)
   if not changed then
     return
@@ -185,7 +184,7 @@ local function wake(channels, how, term)
   if not id then
     return
   elseif at <= now then
-    -- It is dead: a live waiter is woken to go on with removing.
+    -- It is dead: wake a live waiter, which continues the removal.
     call(channels, how, redis.call('zrevrange', alive, 0, 0)[1])
     return
   end

@@ -21,7 +21,7 @@ local NEVER = 922337203685477
 -- MOST is how many ids one command gets.
 local MOST = 1000
 
--- tell wakes waiters, and returns how many connections listen. Redisson wakes as many threads
+-- tell wakes waiters, and returns how many connections are subscribed. Redisson wakes as many threads
 -- as the number says, and fails at a negative one.
 local function tell(n)
   if n > 0 then
@@ -64,7 +64,7 @@ local function reclaim(most)
   end
 end
 
--- rest is how long a permit that expires then is held, ms; -1: for ever.
+-- rest returns for how long a permit that expires at a time is held, ms; -1 for ever.
 local function rest(at)
   return at == NEVER and -1 or at - now
 end
@@ -92,7 +92,7 @@ local function found(base, n)
   return there, first
 end
 
--- put makes the permits of a hold expire then.
+-- put makes the permits of a hold expire at a time.
 local function put(base, n, at)
   local pairs = {}
   for _, id in ipairs(idsOf(base, n)) do
@@ -104,8 +104,8 @@ local function put(base, n, at)
   end)
 end
 
--- giveBack frees permits that are held. Like Redisson it announces how many are free now, or
--- of several how many these were. It returns how many connections listen.
+-- giveBack frees held permits. Like Redisson it publishes how many permits are free now, or how many were freed if these
+-- are several. It returns how many connections got the message.
 local function giveBack(ids)
   local n = remove(ids)
   if n == 0 then

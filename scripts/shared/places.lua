@@ -1,6 +1,5 @@
--- places: the state of a DoubleBarrier, and what its scripts have in common. A generation
--- begins when all places are taken, and ends when all have been left or are over. Nobody
--- comes in between.
+-- places: the state of a DoubleBarrier, and what its scripts have in common. A generation begins when all places are
+-- taken, and ends when all places have been left or are over. In between no member can enter.
 --
 -- KEYS[1]  state: hash, members -> how many places there are; while a generation lasts
 --          also generation -> its token. It exists as long as there is a place
@@ -19,7 +18,7 @@ local function generation()
   return redis.call('hget', state, 'generation')
 end
 
--- place reports whether a place is taken. It is over when its last ms is, as a key is.
+-- place reports whether a place is taken. A place ends when its last ms is over, like a key.
 local function place(id)
   local at = redis.call('zscore', places, id)
   return at and tonumber(at) >= now
@@ -29,7 +28,7 @@ local function held(id)
   return place(id) and generation() and true
 end
 
--- others is 1 if anybody is in.
+-- others returns 1 if the barrier has members in it.
 local function others()
   return generation() and redis.call('zcount', places, string.format('%.0f', now), '+inf') > 0 and 1 or 0
 end
@@ -49,8 +48,8 @@ local function last()
   return (redis.call('zrevrange', places, 0, 0, 'withscores')[2] or now) - now
 end
 
--- settle removes places that are over. If none is left, the generation has ended: it publishes that to
--- those that wait to leave, and those that wait for the next one.
+-- settle removes places that are over. If no place is left, the generation has ended: settle publishes that to members that
+-- wait to leave, and to members that wait for the next generation.
 local function settle(channel, how)
   redis.call('zremrangebyscore', places, '-inf', string.format('(%.0f', now))
   if redis.call('exists', places) == 0 and redis.call('exists', state) == 1 then

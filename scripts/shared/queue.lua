@@ -1,8 +1,7 @@
 -- queue: the state of a FairReadWriteLock, PriorityLock or Election, which has a queue of
--- waiters, and what its scripts have in common. Work for each of many is done for some of them
--- only: expired holds and dead waiters that remain count for nothing and are removed by
--- later scripts; readers that can enter together are woken a few at a time. The keys are in
--- queuekeys.lua.
+-- waiters, and what its scripts have in common. The work of one script is bounded: expired holds
+-- and dead waiters that it leaves have no effect, and later scripts remove them; readers that can
+-- enter together are woken a few at a time. The keys are in queuekeys.lua.
 --
 -- Defines  live(hold), latest(soonest), held(mode, id),
 --          others(mode, id), prolong(hold, lease), finish(hold), quit(id),
@@ -20,16 +19,15 @@
 -- most is how many holds, and how many waiters, one script removes.
 local most = 100
 
--- WINDOW is how many waiters that can share the lock are woken at a time and have not
--- entered yet.
+-- WINDOW is how many shared waiters that have been woken may not have entered yet.
 local WINDOW = 32
 
--- gone describes what has left and may have kept others out: its lowest rank, and whether
--- any of it was exclusive. slid is how many have left the shared queue.
+-- gone describes the waiters that have left and may have kept others out: their lowest rank, and whether any was
+-- exclusive. slid is how many have left the shared queue.
 local gone
 local slid = 0
 
--- changed: there is another exclusive hold than before, or none.
+-- changed: the exclusive hold has ended or begun.
 local changed = false
 
 local function leaves(exclusive, rank)
@@ -55,13 +53,13 @@ local function below(n)
   return '(' .. whole(n)
 end
 
--- current is how many holds there are.
+-- current returns the number of holds.
 local function current()
   return redis.call('zcount', ends, whole(now), '+inf')
 end
 
--- latest returns the hold that ends last, and when, or nil if there is none. soonest is what
--- reap has returned: if it has only one, that is the last too.
+-- latest returns the hold that ends last, and when, or nil without holds. soonest is the result of reap: if it has only one
+-- hold, that is also the last one.
 local function latest(soonest)
   local entry = soonest and #soonest <= 2 and soonest or redis.call('zrevrange', ends, 0, 0, 'withscores')
   local at = tonumber(entry[2] or 0)
@@ -76,8 +74,8 @@ local function live(hold)
   return at and tonumber(at) >= now
 end
 
--- held reports whether there is a hold of the given mode with an id; and whose the exclusive
--- hold is, if it has looked. 'exclusive' is no hold id, though a caller may pass it.
+-- held reports whether a hold of the given mode with an id exists. If it has read the id of the exclusive hold, it returns
+-- that too. A caller may pass 'exclusive', which is no hold id.
 local function held(mode, id)
   if mode == 'exclusive' then
     local whose = redis.call('hget', holders, mode)
@@ -86,7 +84,7 @@ local function held(mode, id)
   return id ~= 'exclusive' and live(id)
 end
 
--- others is 1 if other holds keep this one, of the given mode, out.
+-- others returns 1 if other holds keep a hold of the given mode out.
 local function others(mode, id)
   if mode == 'shared' then
     return live('exclusive') and not held('exclusive', id) and 1 or 0
@@ -180,10 +178,9 @@ local function first(queue)
   end
 end
 
--- outlast gives a queue, and what is known of all waiters, a TTL beyond the next polls, in
--- case no waiter ever comes back. It shortens none: others may have longer waiter leases. The
--- signs of life and the notes live at least as long as each queue. So the TTL of the queue
--- is the TTL of all, unless one of these two may be new.
+-- outlast gives a queue, the signs of life and the notes a TTL beyond the next polls, in case no waiter ever comes back.
+-- It shortens no TTL: others may have longer waiter leases. The signs and the notes live at least as long as each queue.
+-- So the TTL of the queue is the TTL of all three, unless one of the other two may be new.
 local function outlast(queue, new, term)
   local ttl = LONGEST_AWAY + term
   local kept = redis.call('pttl', queue)
@@ -199,15 +196,13 @@ local function outlast(queue, new, term)
   lengthen(notes, ttl)
 end
 
--- call wakes a waiter. Its client listens for all its waiters on one channel, and the message
--- says which of them is meant.
+-- call wakes a waiter. The waiters of a client share one channel, and the message names the waiter.
 local function call(channels, how, id)
   announce(how, channels .. (id:match('^(.*):') or ''), id)
 end
 
--- wake wakes the waiters that can enter now and could not before something left. All
--- shared waiters before the first exclusive one enter together; an exclusive one enters
--- alone.
+-- wake wakes the waiters that can enter now and could not before. All shared waiters before the first exclusive one enter
+-- together; an exclusive one enters alone.
 local function wake(channels, how, news)
   if news and changed then
     announce(how, news, '0')
@@ -223,7 +218,7 @@ local function wake(channels, how, news)
     end
   end
   if slid > 0 then
-    -- Those that left make room in the window for as many behind it.
+    -- Each waiter that left makes room in the window for one behind it.
     local room = math.min(slid, WINDOW)
     for _, id in ipairs(redis.call('zrangebyscore', together, '-inf', to, 'limit', WINDOW - room, room)) do
       call(channels, how, id)
@@ -236,7 +231,7 @@ local function wake(channels, how, news)
     end
   end
   if next and at <= now then
-    -- It is dead: a live waiter is woken to go on with removing.
+    -- It is dead: wake a live waiter, which continues the removal.
     call(channels, how, redis.call('zrevrange', alive, 0, 0)[1])
   end
 end

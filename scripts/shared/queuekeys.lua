@@ -21,8 +21,8 @@ local alone, together, alive, notes = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local clock, digits = micros()
 local now, nowText = math.floor(clock / 1000), digits:sub(1, -4)
 
--- LONGEST_AWAY is how long, in ms, waiters that are all silent may still be alive: longer
--- than the outage after which they give up by default (a watchdog lease, 30 s).
+-- LONGEST_AWAY is how long, in ms, waiters may be alive while all of them are silent: longer than the outage after which
+-- they give up by default (a watchdog lease, 30 s).
 local LONGEST_AWAY = 60000
 
 -- whole is a whole number as text. Redis would write it by '%.17g', which is slow.

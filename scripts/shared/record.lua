@@ -1,7 +1,6 @@
--- record: requests that change something once, although each may run twice or late. A client
--- has pages. One operation at a time uses a page, and its number is higher than the numbers of the
--- operations that used it before. The record of a page is a string about the latest of
--- them: its number and what it did, in a word or a number.
+-- record: makes an operation take effect once, although its request may run twice or late. A client has pages. One
+-- operation at a time uses a page, and its number is higher than the numbers of earlier operations of the page. The record
+-- of a page is a string about its latest operation: the number, and the effect, as a word or a number.
 --
 -- Each script reads the record first, by GETEX. That changes nothing, but counts as a write.
 -- So a demoted master, whose data may be old, refuses the script with READONLY; and at
@@ -13,8 +12,8 @@
 -- KEEP is how long a record is known, ms: protocol.RecordTTL.
 local KEEP = 600 * 1000
 
--- recorded returns what an operation did if it has run; 'gone' if it was given up; 'late' if
--- this is a late copy, since a newer operation has used the page; otherwise nil.
+-- recorded returns the effect of an operation that has run; 'gone' if it was given up; 'late' if this is a late copy, since
+-- a newer operation has used the page; otherwise nil.
 local function recorded(record, number)
   local text = redis.call('getex', record)
   if text then
@@ -32,8 +31,8 @@ local function note(record, number, what)
   redis.call('set', record, number .. ' ' .. what, 'px', KEEP)
 end
 
--- done returns the reply of the command that does what was recorded. If Redis refuses the
--- command, nothing is recorded.
+-- done returns the reply of the command whose effect was recorded. If Redis has refused the command, done removes the
+-- record.
 local function done(record, reply)
   if type(reply) == 'table' and reply.err then
     redis.call('del', record)

@@ -27,14 +27,13 @@ local function drop(timers, id, i)
   redis.pcall('del', timer(timers, id, i))
 end
 
--- FEW_READERS is how many readers, and timers of one reader, a script checks. With more it
--- reports that it has not seen all.
+-- FEW_READERS is how many readers, and timers of one reader, a script checks. With more it reports that it has not checked
+-- all.
 local FEW_READERS = 100
 
--- left returns the rest of a timer's time, 0 or less if it has expired, and whether that
--- is known. While the slot moves to another node, a timer that is not found here may be
--- there. Redis refuses to look for it then (or, on the importing node, to look for it
--- together with a key that is here). Such a timer counts as alive until the next check.
+-- left returns the rest of a timer's time, 0 or less if it has expired, and whether that is known. While the slot moves to
+-- another node, a timer that is not found here may be there. Redis then refuses to read it (or, on the importing node, to
+-- read it together with a key that is here). Such a timer counts as alive until the next check.
 local function left(lock, key)
   local ms = redis.pcall('pttl', key)
   if type(ms) == 'number' and (ms > 0 or type(redis.pcall('exists', lock, key)) == 'number') then
@@ -61,11 +60,10 @@ local function rest(lock, timers, reader, count, all)
   return longest, known and (all or count <= 1) and count <= FEW_READERS
 end
 
--- alive returns how long the readers live, 0 if no live one was found, and whether all were
--- checked: then the time is the longest one's. It removes the dead ones that it finds, and the hash with
--- the last. One without a TTL, or with anything that is no reader, is not changed, and counts as not checked.
--- Of many readers it checks a random few first, and stops at a live one. The more readers
--- are dead, the sooner they are found.
+-- alive returns how long the readers live, 0 if it found no live reader, and whether it checked all of them: then the time
+-- is the time of the longest reader. It removes the dead readers that it finds, and the hash with the last one. A hash without
+-- a TTL, or with other fields than readers, is not changed, and counts as not checked. Of many readers it first checks a
+-- random few, and stops at a live one. The more readers are dead, the sooner they are found.
 local function alive(lock, timers)
   local all = redis.call('hlen', lock) <= FEW_READERS
   local longest, seen, dead = 0, all, {}
@@ -120,8 +118,8 @@ local function shorten(lock, ms)
   end
 end
 
--- absent returns the reply if there is no such hold: 0, or -1 if others hold the lock. A
--- demoted master, whose data may be old, refuses the HDEL, of a field that cannot exist.
+-- absent returns the reply if a hold does not exist: 0, or -1 if others hold the lock. A demoted master, whose data may be
+-- old, refuses the HDEL, of a field that cannot exist.
 local function absent(lock, id)
   redis.call('hdel', lock, '')
   local others = redis.call('hlen', lock)

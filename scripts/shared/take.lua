@@ -1,11 +1,11 @@
 -- take: make a hold the holder of a free lock.
 --
--- Defines  reserve(token, last, most): of tokens that are drawn for one hold, the first, and how
---          many follow that are its client's too, most at the most; last is what drawToken
---          returns.
---          take(lock, id, lease, tokens, source, now, digits): the arguments are as of
---          lock/enter; now and digits are what micros() returns, or nil. It returns what
---          reserve does
+-- Defines  reserve(token, last, most): the first of the tokens that are drawn for one hold, and
+--          how many of the next tokens, at most most, belong to its client too; token and last
+--          are the results of drawToken.
+--          take(lock, id, lease, tokens, source, now, digits): the arguments are as in
+--          lock/enter; now and digits are the results of micros(), or nil. It returns the
+--          results of reserve
 -- Memory   The token is written first: see lock/enter
 -- include time
 -- include token
@@ -14,8 +14,8 @@ local function reserve(token, last, most)
   if most == '0' or not last then
     return token, 0
   end
-  -- Those below, down to the last: the clock does not run ahead of the time, which takes its
-  -- place if its key is lost.
+  -- Take the free tokens below, down to the last one given: so the clock does not run ahead of the time, which
+  -- replaces it if its key is lost.
   local n = math.min(tonumber(most), token - last - 1)
   return token - n, n
 end

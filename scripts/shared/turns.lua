@@ -3,9 +3,9 @@
 --   {N}:rlock:readers   readers that wait, the first of each client: the same
 --   {N}:rlock:admitted  readers that go before writers: the same; and 'round' ->
 --                       how often readers were admitted, as a negative number
--- A waiting writer keeps new readers out. A writer that leaves admits the waiting readers,
--- and no writer enters before they have. Other readers of their clients enter after them:
--- the round is then another one than that in which they were refused.
+-- A waiting writer keeps new readers out. A writer that leaves admits the waiting readers, and no writer enters before
+-- they have entered. Other readers of the same clients enter after them, because the round is no longer the one in which
+-- they were refused.
 --
 -- Defines  aliveFor(zset), await(zset, id, ms), round(admitted),
 --          come(readers, admitted, id), admit(readers, admitted)

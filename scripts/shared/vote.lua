@@ -17,12 +17,12 @@ local function voted(record, now)
   return vote, vote[2] > now and vote[1]
 end
 
--- left returns for how many ms that hold has it.
+-- left returns for how many ms the hold has the vote.
 local function left(vote, now)
   return math.ceil((vote[2] - now) / 1000)
 end
 
--- age returns for how many µs that vote has lasted.
+-- age returns for how many µs the vote with a stamp has lasted.
 local function age(stamp, now)
   return now - tonumber(string.match(stamp, '%d+$'))
 end

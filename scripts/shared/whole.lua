@@ -14,8 +14,8 @@ local function all(lock)
   return not reply and fields, reply
 end
 
--- freeable is all for a script that deletes the hash, no matter who holds the lock. Each lock has a TTL: what
--- has none is kept. sides reports whether the caller's type has two.
+-- freeable is all for a script that deletes the hash, no matter who holds the lock. Each lock has a TTL: a hash without a
+-- TTL is kept. sides reports whether the caller's type has two sides.
 local function freeable(lock, sides)
   local fields, reply = all(lock)
   if fields and #fields > 0 and redis.call('pttl', lock) < 0 then
