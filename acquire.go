@@ -22,7 +22,7 @@ type attempt struct {
 	opts       acquireConfig
 	lease      *Lease // lease acquired while the attempt waited in line
 	outer      *hold  // the caller's hold of the other side, under which the attempt may enter
-	reentry    bool
+	isReentry  bool
 	lateCopies bool      // a copy of the acquire may still arrive
 	calledAt   time.Time // when the call began
 
@@ -31,10 +31,10 @@ type attempt struct {
 	asStandBy        wait.StandBy // how the attempt stands by since its last request
 	subscribedToMore bool         // the line is subscribed to permits that are added
 	lastReply        struct {     // reply to the last request
-		refused int64         // latest round in which Redis refused the attempt, or NoRound
-		permits int64         // permits that are still free
-		until   clock.Instant // when the first lease of permits of others expires
-		split   bool          // the lock has no holder, but others have a part of the votes
+		refused    int64         // latest round in which Redis refused the attempt, or NoRound
+		permits    int64         // permits that are still free
+		until      clock.Instant // when the first lease of permits of others expires
+		votesSplit bool          // the lock has no holder, but others have a part of the votes
 	}
 }
 
@@ -87,7 +87,7 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 	a.calledAt = c.env.Clock.Now()
 	ctx, a.observed = l.observe(ctx, protocol.Takes(l.proto))
 	lease, err = l.acquire(ctx, a, wait)
-	lease.granted(a.observed, AcquireEvent{Attempts: a.Tries, Reentry: a.reentry, Err: err})
+	lease.granted(a.observed, AcquireEvent{Attempts: a.Tries, Reentry: a.isReentry, Err: err})
 	return lease, err
 }
 
@@ -270,7 +270,7 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 	e := &r.Outcome
 	switch e.Verdict {
 	case protocol.Busy:
-		a.lastReply.split = e.Split
+		a.lastReply.votesSplit = e.Split
 		a.Oversized = a.Oversized || e.Beyond
 		if e.HasRound {
 			a.lastReply.refused = e.Round
@@ -380,8 +380,8 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 	c := a.core.c
 	until := c.env.Clock.Now().Add(c.cfg.commandTimeout)
 	lease, rest, err := a.try(ctx)
-	if lease == nil && err == nil && a.lastReply.split {
-		for lease == nil && err == nil && a.lastReply.split && c.env.Clock.Now().Add(rest).Before(until) {
+	if lease == nil && err == nil && a.lastReply.votesSplit {
+		for lease == nil && err == nil && a.lastReply.votesSplit && c.env.Clock.Now().Add(rest).Before(until) {
 			switch a.Sleeper.Sleep(rest, nil, nil, ctx.Done(), c.closing) {
 			case clock.ByEnd:
 				return nil, ctx.Err()
@@ -402,7 +402,7 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 // the hold are unlocked.
 func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Lease, error) {
 	n, cause := h.openLeases()
-	a.reentry = n > 0
+	a.isReentry = n > 0
 	switch {
 	case n == 0:
 		return nil, nil
@@ -423,7 +423,7 @@ func (l *core) enterAgain(ctx, caller context.Context, a *attempt, h *hold) (*Le
 		return lease, nil
 	case errors.Is(err, ErrUnlocked):
 		// An Unlock that could not wait any longer for this operation has unlocked the last lease of the hold.
-		a.reentry = false
+		a.isReentry = false
 		return nil, nil
 	}
 	if failed := confirmed(&r, ErrNotAcquired); failed != nil {

@@ -50,16 +50,16 @@ var aclPage string
 // cluster, or all nodes of a [RedLock], takes no lock, and leaves nothing in Redis. Each server has the
 // command timeout to answer. The error is only about the call: ErrInvalidArgument, ErrClosed or the error of
 // ctx. What it finds: https://go-rlock.github.io/rlock/latest/observing/#what-is-wrong
-func (c *Client) Check(ctx context.Context, of ...interface{ Name() string }) (CheckReport, error) {
+func (c *Client) Check(ctx context.Context, locks ...interface{ Name() string }) (CheckReport, error) {
 	if err := c.enter(ctx); err != nil {
 		return CheckReport{}, &Error{Err: err}
 	}
 	defer c.endCall()
 	r := &checking{c: c, users: protocol.ReadUsers(aclPage)}
-	if len(of) == 0 {
-		of = append(of, c.NewLock("check"))
+	if len(locks) == 0 {
+		locks = append(locks, c.NewLock("check"))
 	}
-	for _, l := range of {
+	for _, l := range locks {
 		if err := r.add(l); err != nil {
 			return CheckReport{}, &Error{Err: err}
 		}

@@ -20,10 +20,10 @@ import (
 //
 // crowds.mu guards the fields.
 type crowd struct {
-	proto  protocol.Crowded
-	notify func() // makes the head of the line poll
-	end    func() // ends the subscription to permits that are taken; nil without one
-	closed bool   // the line is not subscribed any more
+	proto    protocol.Crowded
+	notify   func() // makes the head of the line poll
+	end      func() // ends the subscription to permits that are taken; nil without one
+	isClosed bool   // the line is not subscribed any more
 
 	size         int           // estimated number of waiting clients, a power of 2
 	pollTime     time.Duration // duration of a poll
@@ -31,7 +31,7 @@ type crowd struct {
 	due          *time.Timer   // timer of the postponed poll, or nil
 	at           time.Time     // when the postponed poll is due
 	postponed    int           // number of postponed polls so far
-	woken        bool          // a message causes the next poll
+	isWoken      bool          // a message causes the next poll
 	wasPostponed bool          // the poll that a message causes was postponed
 }
 
@@ -68,7 +68,7 @@ func (s *crowds) subscribe(key wait.Key, proto protocol.Crowded, notify func()) 
 			delete(s.byLine, key)
 		}
 		c.dropLocked()
-		c.closed = true
+		c.isClosed = true
 		end := c.end
 		s.mu.Unlock()
 		if end != nil {
@@ -136,7 +136,7 @@ func (c *crowd) dropLocked() {
 // causePollLocked records that a message causes the next poll, postponed or not.
 func (c *crowd) causePollLocked(late bool) {
 	c.dropLocked()
-	c.woken, c.wasPostponed = true, late
+	c.isWoken, c.wasPostponed = true, late
 }
 
 // reportsLeft reports whether other clients may wait for the permits of a line. A call that takes permits then publishes how
@@ -158,8 +158,8 @@ func (s *crowds) poll(key wait.Key) (done func(got bool)) {
 		return nil
 	}
 	c.dropLocked()
-	woken, began := c.woken, time.Now()
-	c.woken = false
+	woken, began := c.isWoken, time.Now()
+	c.isWoken = false
 	return func(got bool) { s.polled(c, woken, got, time.Since(began)) }
 }
 
@@ -182,7 +182,7 @@ func (s *crowds) polled(c *crowd, woken, got bool, took time.Duration) {
 	}
 	end := c.proto.SubscribeToTaken(func(left int64) { s.taken(c, left) })
 	s.mu.Lock()
-	closed := c.closed // the head of a new line may have polled while the subscription of the old one ended
+	closed := c.isClosed // the head of a new line may have polled while the subscription of the old one ended
 	if !closed {
 		c.end = end
 	}

@@ -143,8 +143,8 @@ func asFailed(err error) error {
 
 // cutOff records why the context of such a function had ended when the function returned, before Unlock ended it.
 type cutOff struct {
-	lease  error // why the lease ended, if that came first; nil otherwise
-	caller bool  // the caller's context ended first
+	lease       error // why the lease ended, if that came first; nil otherwise
+	callerEnded bool  // the caller's context ended first
 }
 
 // cutOffOf returns why inside has ended, the context of a function under a lease: its cause is the first one,
@@ -155,7 +155,7 @@ func cutOffOf(caller, inside context.Context) cutOff {
 	if why != nil && why != theirs {
 		return cutOff{lease: why}
 	}
-	return cutOff{caller: caller.Err() != nil}
+	return cutOff{callerEnded: caller.Err() != nil}
 }
 
 // result joins the errors of the function and of the Unlock after it. If the lease had ended, its error comes
@@ -170,7 +170,7 @@ func (c cutOff) result(err, unlock error) error {
 	case errors.Is(err, context.Canceled):
 		end = c.lease // the client shuts down; the lock was held until Unlock
 	}
-	if end != nil && !c.caller {
+	if end != nil && !c.callerEnded {
 		err = withoutCancel(err, end)
 	}
 	if well {

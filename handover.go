@@ -44,7 +44,7 @@ type handOver struct {
 // ended. If handOver returns false, the hold has to be released.
 func (d *unlocking) handOver() bool {
 	h, c := d.h, d.h.core.c
-	if d.batch == nil || d.batch.tokens <= 0 || d.task == nil || d.rest > 0 || d.isFinish || !d.alone || c.isClosing() {
+	if d.batch == nil || d.batch.tokens <= 0 || d.task == nil || d.rest > 0 || d.isFinish || !d.isAlone || c.isClosing() {
 		return false
 	}
 	h.lock()

@@ -149,7 +149,7 @@ func (h *hold) start(sent, since clock.Instant, a acquireConfig) *Lease {
 // serve makes the first lease of a hold, and adds the hold to the watchdog.
 func (h *hold) serve(since clock.Instant, renewed bool) *Lease {
 	l := &h.first
-	*l = Lease{hold: h, since: since, renewed: renewed}
+	*l = Lease{hold: h, since: since, isRenewed: renewed}
 	h.lock()
 	h.addLocked(l)
 	if renewed {
@@ -224,7 +224,7 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent clock.Instant, 
 		h.rareLocked().mayBeMiscounted = true
 		return nil, confirmed(r, ErrNotAcquired)
 	}
-	lease := &Lease{hold: h, since: sent, renewed: !a.hasLease}
+	lease := &Lease{hold: h, since: sent, isRenewed: !a.hasLease}
 	h.addLocked(lease)
 	renewAt := h.renewAt
 	if a.hasLease || h.core.ofQuorum() || cfg.acks == 0 { // otherwise the replicas may not have the lease
@@ -233,7 +233,7 @@ func (h *hold) reentered(r *protocol.Result[protocol.Kept], sent clock.Instant, 
 		h.renewAt = sent // the lease on the replicas ends before a renewal would be due
 	}
 	switch {
-	case lease.renewed:
+	case lease.isRenewed:
 		h.renewedCount++
 	case h.renewedCount > 0 && a.lease < cfg.watchdogLease:
 		h.renewAt = renewAt // a short fixed lease does not put off the next renewal
@@ -398,7 +398,7 @@ func (h *hold) closeLocked(l *Lease) {
 		}
 		*at, l.nextOpen = l.nextOpen, nil
 		h.openCount--
-		if l.renewed {
+		if l.isRenewed {
 			h.renewedCount--
 		}
 		return

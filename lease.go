@@ -24,13 +24,13 @@ type Lease struct {
 	endsHold   bool  // Unlock ends the hold
 	handedOver bool  // Unlock hands the hold over
 
-	renewed bool // the watchdog renews the hold for this lease
+	isRenewed bool // the watchdog renews the hold for this lease
 
 	// Guarded by guard.
-	unlocked  bool       // Unlock was called
-	err       error      // why the lease ended; nil while it lasts
-	listeners *listeners // nil before the first listener
-	nextOpen  *Lease     // next open lease of the hold
+	isUnlocked bool       // Unlock was called
+	err        error      // why the lease ended; nil while it lasts
+	listeners  *listeners // nil before the first listener
+	nextOpen   *Lease     // next open lease of the hold
 }
 
 // listeners has the channels and contexts that depend on a lease.
@@ -440,10 +440,10 @@ func (l *Lease) claim() (called clock.Instant, first bool) {
 	called = c.now()
 	l.lock()
 	defer l.unlock()
-	if l.unlocked {
+	if l.isUnlocked {
 		return called, false
 	}
-	l.unlocked = true
+	l.isUnlocked = true
 	c.calls.Add(1)
 	return called, true
 }

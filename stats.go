@@ -63,7 +63,7 @@ func (h *hold) openTo(all []*Lease) []*Lease {
 		return all
 	}
 	for l := h.leases; l != nil; l = l.nextOpen {
-		if !l.unlocked {
+		if !l.isUnlocked {
 			all = append(all, l)
 		}
 	}

@@ -37,7 +37,7 @@ type unlocking struct {
 	h          *hold
 	lease      *Lease
 	id         string        // id of h, made only once
-	alone      bool          // no other operation is under way at the hold
+	isAlone    bool          // no other operation is under way at the hold
 	rest       int           // number of leases left
 	batch      *batch        // batch of the hold; nil if the hold is not handed over
 	inRow      int           // see rare
@@ -57,7 +57,7 @@ func (h *hold) beginUnlock(l *Lease, called clock.Instant, alone bool) unlocking
 	h.checkLocked(called)
 	h.closeLocked(l)
 	d := h.unlockingLocked()
-	d.lease, d.alone, d.rest = l, alone, int(h.openCount)
+	d.lease, d.isAlone, d.rest = l, alone, int(h.openCount)
 	switch {
 	case h.state != held:
 		d.err = h.causeLocked()
@@ -86,10 +86,10 @@ func (h *hold) unlockingLocked() unlocking {
 
 // end lets other operations at the hold begin.
 func (d *unlocking) end() {
-	if d.rest == 0 && (d.alone || d.task != nil) {
+	if d.rest == 0 && (d.isAlone || d.task != nil) {
 		d.h.owned.clear(d.h)
 	}
-	if d.alone {
+	if d.isAlone {
 		d.h.ops().Give()
 	}
 }

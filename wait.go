@@ -198,7 +198,7 @@ func (a *attempt) receive(ctx context.Context, p *handOver, why error) (*Lease, 
 		return h.serve(c.now(), true), nil
 	}
 	d := h.unlockingLocked() // no other goroutine has the hold
-	d.alone = true
+	d.isAlone = true
 	d.task = h.releaseLocked(d.id, 0)
 	if !d.handOver() {
 		a.undo(d.task, h.untilLocked())

@@ -370,10 +370,10 @@ const guardCommand = "--guard-of-a-command"
 
 // guardian is the guard of a command, from the side of the command's parent.
 type guardian struct {
-	pid   int
-	in    *os.File
-	ended chan struct{}
-	acted bool // valid once ended is closed
+	pid      int
+	in       *os.File
+	ended    chan struct{}
+	hasActed bool // valid once ended is closed
 }
 
 func startGuard(grace, margin time.Duration, lost *os.File) (*guardian, error) {
@@ -398,7 +398,7 @@ func startGuard(grace, margin time.Duration, lost *os.File) (*guardian, error) {
 		if ws.Stopped() {
 			return
 		}
-		g.acted = ws.Exited() && ws.ExitStatus() == guardActed
+		g.hasActed = ws.Exited() && ws.ExitStatus() == guardActed
 		close(g.ended)
 	})
 	if err != nil {
@@ -419,7 +419,7 @@ func (g *guardian) close() (acted bool) {
 	g.in.Close()
 	select {
 	case <-g.ended:
-		return g.acted
+		return g.hasActed
 	case <-time.After(10 * time.Second): // the guard was stopped
 		return false
 	}
@@ -461,7 +461,7 @@ type watch struct {
 	find          func() []relative // reads /proc for processes that have left the group
 	strays        map[relative]bool // processes that have left the group
 	killAt        int64             // on the clock that all processes share; 0 if not known yet
-	ending        bool              // the parent ends the group
+	isEnding      bool              // the parent ends the group
 }
 
 // left returns the time until the group is killed.
@@ -481,14 +481,14 @@ func (w *watch) run(lines <-chan string) int {
 			_, _ = fmt.Sscanf(line, "group %d", &w.group)
 			_, _ = fmt.Sscanf(line, "parent %d %s", &w.parent, &w.holdMark)
 			_, _ = fmt.Sscanf(line, "until %d", &w.killAt)
-			w.ending = w.ending || line == "ending"
+			w.isEnding = w.isEnding || line == "ending"
 		case <-timer.C:
 		}
 		if w.killAt == 0 || w.group == 0 {
 			continue
 		}
 		begin := w.left() - w.grace
-		if w.ending || begin <= 0 {
+		if w.isEnding || begin <= 0 {
 			return w.end(w.left(), lines)
 		}
 		timer.Reset(min(begin, time.Second)) // a timer does not count while the machine sleeps
@@ -504,7 +504,7 @@ func (w *watch) end(left time.Duration, lines <-chan string) (code int) {
 	if w.group == 0 {
 		return 0
 	}
-	if !w.ending {
+	if !w.isEnding {
 		code = w.act()
 		_ = unix.Kill(-w.group, unix.SIGTERM)
 		_ = unix.Kill(-w.group, unix.SIGCONT)

@@ -40,7 +40,7 @@ func (a *app) heldNames(begun string) (names []string) {
 	if err != nil {
 		return nil
 	}
-	d.away = true // the process ends
+	d.isAway = true // the process ends
 	ctx, cancel := context.WithTimeout(context.Background(), completionTime)
 	defer cancel()
 	for f, err := range d.clients[0].Locks(ctx, begun+"*") {

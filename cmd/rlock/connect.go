@@ -108,7 +108,7 @@ type deployment struct {
 	rdbs    []redis.UniversalClient
 	clients []*rlock.Client
 	links   *links
-	away    bool // Redis does not answer: no release is possible
+	isAway  bool // Redis does not answer: no release is possible
 }
 
 // connect makes the clients, and sends nothing. Other processes show the label of a holder.
@@ -153,7 +153,7 @@ func (a *app) connect(label string, opts ...rlock.Option) (*deployment, error) {
 }
 
 func (d *deployment) close() {
-	if d.away {
+	if d.isAway {
 		return // the process ends
 	}
 	for _, c := range d.clients {

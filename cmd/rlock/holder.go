@@ -28,7 +28,7 @@ func (a *app) under(d *deployment, name string, lease *rlock.Lease, t *runTask, 
 	in.attach(h.child)
 	defer in.detach()
 	cause := h.wait()
-	if h.left {
+	if h.hasSurvivors {
 		a.say("%s: processes of the command are left, which cannot be ended", name)
 	}
 	if guarded := h.child.close(); guarded && cause == nil {
@@ -43,13 +43,13 @@ func (a *app) under(d *deployment, name string, lease *rlock.Lease, t *runTask, 
 
 // hold is a command under a lease.
 type hold struct {
-	name    string
-	lease   *rlock.Lease
-	command *runTask
-	child   *child
-	lasts   time.Duration // how long the lease lasts after each renewal
-	left    bool          // some processes do not die, or may not be ended
-	margin  time.Duration // from SIGKILL to the deadline: for a timer that is late, and the death of the group
+	name         string
+	lease        *rlock.Lease
+	command      *runTask
+	child        *child
+	lasts        time.Duration // how long the lease lasts after each renewal
+	hasSurvivors bool          // some processes do not die, or may not be ended
+	margin       time.Duration // from SIGKILL to the deadline: for a timer that is late, and the death of the group
 }
 
 // wait returns when the command's group has ended, with the cause of the loss if the lease was lost before.
@@ -123,5 +123,5 @@ func (h *hold) end(latest time.Time) {
 	case <-h.child.exited:
 	case <-time.After(time.Until(gaveUp)):
 	}
-	h.left = h.child.alive()
+	h.hasSurvivors = h.child.alive()
 }

@@ -283,7 +283,7 @@ func (a *app) run(name string, kind int, w *waiting, t *runTask, verbose bool) e
 // leave unlocks the lease of a command that has ended with this status, or was not started.
 func (a *app) leave(d *deployment, name string, lease *rlock.Lease, code int, err error) error {
 	unlocked := lease.Unlock(context.Background())
-	d.away = errors.Is(unlocked, rlock.ErrUnreachable)
+	d.isAway = errors.Is(unlocked, rlock.ErrUnreachable)
 	switch {
 	case err != nil:
 		return err

@@ -1,5 +1,4 @@
-// Package clock has the time of one client, and the sleep of its goroutines. Tests replace both through package seam. It
-// knows no locks.
+// Package clock has the time of one client, and the sleep of its goroutines. Tests replace both through package seam.
 package clock
 
 import (

@@ -1,10 +1,8 @@
 // Package loopback hands out TCP ports on 127.0.0.1 for servers of tests.
 //
-// A port that the kernel chooses may be one that a server had until a moment ago whose
-// clients still dial it: those would then talk to the server of another test. So no
-// port is handed out twice in the life of a process, no two processes that run at the same time
-// hand out the same, and none is of the range from which the kernel takes the source
-// ports of connections.
+// If the kernel chose the port, it could be the former port of a server whose clients still dial it: they would connect to
+// the server of another test. So a process hands out each port once, two processes that run at the same time hand out
+// different ports, and the ports are outside of the range from which the kernel takes the source ports of connections.
 package loopback
 
 import (
@@ -29,7 +27,7 @@ var (
 	mu       sync.Mutex // guards the rest
 	claims   []net.Listener
 	nextPort int // port to hand out
-	end      int // of the block that it is of
+	end      int // end of the current block
 	started  = rand.IntN(blocks)
 	tried    int
 )
@@ -54,7 +52,7 @@ func Port() (int, error) {
 	}
 }
 
-// Listen listens on a port of its own.
+// Listen listens on a new port.
 func Listen() (net.Listener, error) {
 	for {
 		port, err := Port()

@@ -13,10 +13,10 @@ import (
 // cannot overtake each other on their way to Redis. Waiting operations are admitted in order. The zero
 // value is free.
 type Lock struct {
-	mu       sync.Mutex // guards the rest
-	taken    bool       // an operation is under way
-	entering bool       // that operation waits for the distributed lock
-	queue    *list.List // of *waiter; nil before the first wait
+	mu         sync.Mutex // guards the rest
+	isTaken    bool       // an operation is under way
+	isEntering bool       // that operation waits for the distributed lock
+	queue      *list.List // of *waiter; nil before the first wait
 }
 
 // waiter is a waiting operation. It leaves the queue when it is decided.
@@ -41,10 +41,10 @@ func (t *Lock) TakeWithin(ctx context.Context, d time.Duration) error {
 func (t *Lock) TryTake() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.taken {
+	if t.isTaken {
 		return false
 	}
-	t.taken = true
+	t.isTaken = true
 	return true
 }
 
@@ -53,7 +53,7 @@ func (t *Lock) Give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.queue == nil || t.queue.Len() == 0 {
-		t.taken = false
+		t.isTaken = false
 		return
 	}
 	// It stays taken, so that no new operation overtakes the next one.
@@ -71,7 +71,7 @@ var (
 func (t *Lock) SetEntering(on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.entering = on
+	t.isEntering = on
 	if !on || t.queue == nil {
 		return
 	}
@@ -94,12 +94,12 @@ func (t *Lock) decideLocked(at *list.Element, err error) {
 // distributed lock, it fails if another operation of the owner waits for that lock, or begins to.
 func (t *Lock) Take(ctx context.Context, closing <-chan struct{}, unlessEntering bool) error {
 	t.mu.Lock()
-	if !t.taken {
-		t.taken = true
+	if !t.isTaken {
+		t.isTaken = true
 		t.mu.Unlock()
 		return nil
 	}
-	if unlessEntering && t.entering {
+	if unlessEntering && t.isEntering {
 		t.mu.Unlock()
 		return ErrEntering
 	}

@@ -1,5 +1,5 @@
 // Package presence stores in Redis which process a client is, and finds out the processes of other clients. Only the
-// texts of errors and logs depend on it: what is not known in time is left out.
+// texts of errors and logs depend on it: a process that is not known in time is left out.
 //
 // The key of a client is written while the client is in use, and expires ten minutes after the last write. After a
 // flush or a failover it is missing for up to three minutes.
@@ -44,7 +44,7 @@ type Introduction struct {
 	writeKey protocol.Task
 	entry    timers.Entry
 	logged   sync.Once    // logs that Redis refuses the key
-	idle     atomic.Bool  // the client is not known to be in use: see Use
+	isIdle   atomic.Bool  // the client is not known to be in use: see Use
 	writeAt  atomic.Int64 // when the key is written next, a clock.Instant
 }
 
@@ -54,7 +54,7 @@ var _ timers.Task = (*Introduction)(nil)
 func New(c Config) *Introduction {
 	p := &Introduction{Config: c}
 	p.writeKey = c.Site.Introduce(protocol.ClientKey(c.Prefix, c.Site.Client), c.Self.Text(c.Site.Client), introduceFor)
-	p.idle.Store(true)
+	p.isIdle.Store(true)
 	p.entry.Task = p
 	p.Timers.AddBackground(&p.entry)
 	return p
@@ -62,23 +62,23 @@ func New(c Config) *Introduction {
 
 // Use is called when a hold, a wait or a clean-up begins. From now on the key is written, while the client is in use.
 func (p *Introduction) Use() {
-	if p != nil && p.idle.Load() && p.idle.CompareAndSwap(true, false) {
+	if p != nil && p.isIdle.Load() && p.isIdle.CompareAndSwap(true, false) {
 		p.Timers.Hurry(&p.entry)
 	}
 }
 
 // Due implements timers.Task.
 func (p *Introduction) Due(now clock.Instant, slack time.Duration) (timers.Do, clock.Instant) {
-	if p.idle.Load() { // the client shuts down
+	if p.isIdle.Load() { // the client shuts down
 		return timers.Do{}, now.Add(seam.FarAway)
 	}
 	next := clock.Instant(p.writeAt.Load())
 	if next.After(now.Add(slack)) { // the client shuts down, or was idle only for a moment
 		return timers.Do{}, next
 	}
-	p.idle.Store(true) // first, so that a Use after the check below calls Due again
+	p.isIdle.Store(true) // first, so that a Use after the check below calls Due again
 	if !p.Timers.Idle() || !p.Calls.None() {
-		p.idle.Store(false)
+		p.isIdle.Store(false)
 	}
 	next = now.Add(p.Site.CommandTimeout + introduceAgain) // if there is no reply
 	p.writeAt.Store(int64(next))

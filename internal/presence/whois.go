@@ -14,16 +14,16 @@ import (
 // never requests it. Replies are cached, so a loop of refusals sends one request. A client without a key is requested
 // again after a while. Callers wait a bounded time, and then name only the id; a late reply serves the next caller.
 const (
-	askAgain   = 2 * time.Second // pause after a reply without a key: the client may be about to introduce itself
-	askBarred  = time.Minute     // pause after Redis has refused the request
-	mostKnown  = 1000            // how many clients are cached
-	mostAtOnce = 100             // how many clients one call requests
+	retryMissing = 2 * time.Second // pause after a reply without a key: the client may be about to introduce itself
+	retryRefused = time.Minute     // pause after Redis has refused the request
+	mostKnown    = 1000            // how many clients are cached
+	mostAtOnce   = 100             // how many clients one call requests
 )
 
 // WhoIs finds out the processes of clients.
 type WhoIs struct {
-	asker *Introduction // introduction of the client that asks
-	self  string        // id of that client
+	own  *Introduction // introduction of this client
+	self string        // id of this client
 
 	mu       sync.Mutex // guards the rest, and the questions
 	byClient map[string]*question
@@ -31,7 +31,7 @@ type WhoIs struct {
 
 // NewWhoIs returns the WhoIs of a client that introduces itself.
 func NewWhoIs(asker *Introduction) *WhoIs {
-	return &WhoIs{asker: asker, self: protocol.ClientOf(asker.Site.Client + ":1")}
+	return &WhoIs{own: asker, self: protocol.ClientOf(asker.Site.Client + ":1")}
 }
 
 // question is a request for the process of a client, and its reply. The process of a client never changes.
@@ -44,8 +44,8 @@ type question struct {
 	process     Process // zero if unknown
 }
 
-// Name returns the processes of holds, as far as they are known within a time. It requests them on the given servers;
-// without servers it returns what is cached.
+// Name returns the processes of holds, or a zero Process if not known within a time. It requests them from the given
+// servers; without servers it returns cached ones.
 func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment, within time.Duration) []Process {
 	named := make([]Process, len(holdIDs))
 	questions := make([]*question, len(holdIDs))
@@ -55,7 +55,7 @@ func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment, within time.D
 		switch client := protocol.ClientOf(id); client {
 		case "": // a hold of Redisson
 		case w.self:
-			named[i] = w.asker.Self
+			named[i] = w.own.Self
 		default:
 			questions[i] = w.byClient[client]
 			if questions[i].stale() && len(servers) > 0 && len(fresh) < mostAtOnce {
@@ -81,7 +81,7 @@ func (q *question) stale() bool {
 	return q == nil || q.process == (Process{}) && !time.Now().Before(q.retryAt)
 }
 
-// newLocked makes a question for so many servers. If the cache is full, it drops older questions.
+// newLocked makes a question for a number of servers. If the cache is full, it drops older questions.
 func (w *WhoIs) newLocked(client string, servers int) *question {
 	for other := range w.byClient {
 		if len(w.byClient) < mostKnown {
@@ -90,7 +90,7 @@ func (w *WhoIs) newLocked(client string, servers int) *question {
 		delete(w.byClient, other)
 	}
 	now := time.Now()
-	q := &question{client: client, requestedAt: now, retryAt: now.Add(askAgain), unanswered: servers, answered: make(chan struct{})}
+	q := &question{client: client, requestedAt: now, retryAt: now.Add(retryMissing), unanswered: servers, answered: make(chan struct{})}
 	if w.byClient == nil {
 		w.byClient = map[string]*question{}
 	}
@@ -102,12 +102,12 @@ func (w *WhoIs) newLocked(client string, servers int) *question {
 func (w *WhoIs) ask(all []*question, servers []*wire.Deployment) {
 	keys := make([]string, len(all))
 	for i, q := range all {
-		keys[i] = protocol.ClientKey(w.asker.Prefix, q.client)
+		keys[i] = protocol.ClientKey(w.own.Prefix, q.client)
 	}
 	for _, server := range servers {
 		round := server.NewRound(len(keys))
 		protocol.WhoIs(keys, round, func(i int, text string, err error) { w.replied(all[i], text, err) })
-		w.asker.Site.Wire.Go(func() { round.Send(func(redis.UniversalClient, []wire.Answer) {}) })
+		w.own.Site.Wire.Go(func() { round.Send(func(redis.UniversalClient, []wire.Answer) {}) })
 	}
 }
 
@@ -124,14 +124,14 @@ func (w *WhoIs) replied(q *question, text string, err error) {
 	case err == nil && known:
 		q.process, q.unanswered = p, 0
 	case wire.IsReply(err) && !wire.Transient(err):
-		q.retryAt = time.Now().Add(askBarred)
+		q.retryAt = time.Now().Add(retryRefused)
 	}
 	if q.unanswered == 0 {
 		close(q.answered)
 	}
 }
 
-// answer returns the process, and waits for the reply at most so long after the request.
+// answer returns the process. It waits for the reply until within has passed since the request.
 func (w *WhoIs) answer(q *question, within time.Duration) Process {
 	if rest := within - time.Since(q.requestedAt); rest > 0 {
 		timer := time.NewTimer(rest)

@@ -34,7 +34,7 @@ type FencingClock struct {
 	boxed    any    // clockKey
 	// tagged: the prefix has a hash tag, so all keys with the prefix are in one slot, and a single
 	// clock is enough in a cluster too.
-	tagged bool
+	hasTag bool
 
 	split  wire.Shared // floor is known
 	floor  atomic.Int64
@@ -43,7 +43,7 @@ type FencingClock struct {
 
 // NewFencingClock returns the clock of the locks with a prefix.
 func NewFencingClock(prefix string) *FencingClock {
-	f := &FencingClock{prefix: prefix, clockKey: prefix + clockName, tagged: strings.Contains(prefix, "{")}
+	f := &FencingClock{prefix: prefix, clockKey: prefix + clockName, hasTag: strings.Contains(prefix, "{")}
 	f.boxed = f.clockKey
 	return f
 }
@@ -73,7 +73,7 @@ var slotTags = sync.OnceValue(func() *[wire.Slots]int32 {
 })
 
 // slotClocks reports whether each slot has a clock, as far as the mode of the server is known.
-func (s *Site) slotClocks() bool { return s.Wire.Slotted() && !s.Clock.tagged }
+func (s *Site) slotClocks() bool { return s.Wire.Slotted() && !s.Clock.hasTag }
 
 func (s *Site) clock(n *Names) string {
 	if !s.slotClocks() {
@@ -167,7 +167,7 @@ const mostMerged = 1024
 // the request failed because it used the single clock, and should be sent again with the clock of the lock.
 func (s *Site) wrongClock(ctx context.Context, n *Names, r *wire.Request, err error) (bool, error) {
 	used := s.Clock.clockKey
-	if s.Clock.tagged || !r.Uses(used) {
+	if s.Clock.hasTag || !r.Uses(used) {
 		return false, nil
 	}
 	switch crossed := redis.HasErrorPrefix(err, "CROSSSLOT"); {

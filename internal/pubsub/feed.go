@@ -136,7 +136,7 @@ type session struct {
 	mu          sync.Mutex // guards the rest
 	lastEventAt time.Time  // when the last reply or message came, or the session began
 	events      int        // number of replies and messages received
-	worked      bool       // at least one of the events was not a refusal
+	hasWorked   bool       // at least one of the events was not a refusal
 }
 
 type progress int
@@ -245,7 +245,7 @@ func (f *feed) session() (worked bool, err error) {
 func (s *session) lastEvent() (at time.Time, events int, worked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lastEventAt, s.events, s.worked
+	return s.lastEventAt, s.events, s.hasWorked
 }
 
 // update makes the connection's subscriptions what they should be.
@@ -265,7 +265,7 @@ func (s *session) update(ctx context.Context) error {
 		switch {
 		case t == nil && state == 0, t != nil && (state == requested || state == requestedAlone):
 		case t != nil && state == subscribed:
-			t.live = true
+			t.isLive = true
 			notify = append(notify, t.unnotified()...) // users that came after the confirmation
 		case t != nil && name.sharded:
 			s.sent[name] = requestedAlone
@@ -305,7 +305,7 @@ func (s *session) update(ctx context.Context) error {
 		{sharded, 1, s.ps.SSubscribe}, // a command is for one slot
 		{sdrop, 1, s.ps.SUnsubscribe},
 	} {
-		slices.Sort(c.channels) // the order of a map differs from run to run, and a simulation must be repeatable
+		slices.Sort(c.channels) // a simulation must be repeatable, and the order of a map is not
 		for some := range slices.Chunk(c.channels, c.most) {
 			if err := c.send(ctx, some...); err != nil {
 				return err
@@ -327,14 +327,14 @@ func (s *session) read(ctx context.Context) error {
 			return err
 		}
 		s.mu.Lock()
-		s.lastEventAt, s.events, s.worked = time.Now(), s.events+1, s.worked || err == nil // a refused PING is a sign of life too
+		s.lastEventAt, s.events, s.hasWorked = time.Now(), s.events+1, s.hasWorked || err == nil // a refused PING is a sign of life too
 		s.mu.Unlock()
 		if err != nil && s.refused(err) {
 			return err
 		}
 		switch e := event.(type) {
 		case *redis.Message:
-			// It does not say whether it is sharded; a spurious wake-up is harmless.
+			// The message does not show whether it is sharded; a spurious wake-up is harmless.
 			h.message(topicName{e.Channel, false}, e.Payload)
 			h.message(topicName{e.Channel, true}, e.Payload)
 		case *redis.Subscription:
@@ -369,7 +369,7 @@ func (s *session) answered(e *redis.Subscription) error {
 	t := h.topics[name]
 	if t != nil && t.feed == s.f && s.sent[name] != 0 && s.unsubscribing[name] == 0 {
 		s.sent[name] = subscribed
-		t.live = true
+		t.isLive = true
 		// No message is missed from now on, so the waiters check once more.
 		notify = t.unnotified()
 	}
@@ -406,7 +406,7 @@ func (s *session) refused(err error) bool {
 		return transient
 	}
 	// Redis refuses a command as a whole, even if the user lacks the right to only one of its channels.
-	// Each unconfirmed channel is requested again, by a command of its own. To subscribe twice does no
+	// Each unconfirmed channel is requested again, by a separate command. To subscribe twice does no
 	// harm, and a channel that was requested alone is not requested again.
 	h.mu.Lock()
 	s.oneByOne = true

@@ -41,13 +41,13 @@ type Hub struct {
 	stop context.CancelFunc
 	work wire.Tally // goroutines
 
-	mu       sync.Mutex // guards the rest and the topics
-	topics   map[topicName]*topic
-	feeds    map[string]*feed // by node address; "" is any node
-	router   bool             // the goroutine that routes sharded topics runs
-	unrouted []*topic         // topics that it has to route
-	unused   list.List        // of *topic: topics without users, the longest unused first
-	expiry   *time.Timer      // runs while there are unused topics
+	mu        sync.Mutex // guards the rest and the topics
+	topics    map[topicName]*topic
+	feeds     map[string]*feed // by node address; "" is any node
+	isRouting bool             // the goroutine that routes sharded topics runs
+	unrouted  []*topic         // topics that it has to route
+	unused    list.List        // of *topic: topics without users, the longest unused first
+	expiry    *time.Timer      // runs while there are unused topics
 
 	dropped   []*topic    // dropped topics that are still subscribed
 	dropTimer *time.Timer // runs while there are dropped topics
@@ -60,7 +60,7 @@ const (
 	leaveWithin = 50 * time.Millisecond
 )
 
-// Config is what a Hub needs of its client.
+// Config configures a Hub.
 type Config struct {
 	Env        *seam.Env
 	Wire       *wire.Deployment
@@ -87,9 +87,9 @@ type topic struct {
 	// named are the users that get only the messages with their name.
 	named map[string]*subscription
 	feed  *feed // feed that carries the topic; nil before it is routed
-	// live: the topic is subscribed. If the connection is broken meanwhile, all users are notified
-	// when the topic is subscribed again.
-	live        bool
+	// isLive: the topic is subscribed. If the connection is broken meanwhile, all users are notified when the topic is
+	// subscribed again.
+	isLive      bool
 	isSeparate  bool          // subscribed by a separate command: the user of Redis may lack the permission
 	hasMessages bool          // a message was received
 	element     *list.Element // element of Hub.unused; nil if the topic has users
@@ -135,7 +135,7 @@ func (h *Hub) subscribe(channel string, s *subscription) *subscription {
 	h.mu.Lock()
 	for _, n := range h.namesOf(channel) {
 		t := h.listenLocked(n, s)
-		s.topics, live = append(s.topics, t), live || t.live
+		s.topics, live = append(s.topics, t), live || t.isLive
 	}
 	h.mu.Unlock()
 	if live {
@@ -163,7 +163,7 @@ func (h *Hub) Listening(prefix, rest string) bool {
 		return false
 	}
 	for _, name := range h.namesOf(prefix + rest) {
-		if t := h.topics[name]; t == nil || !t.live {
+		if t := h.topics[name]; t == nil || !t.isLive {
 			return false
 		}
 	}
@@ -189,7 +189,7 @@ func (h *Hub) listenLocked(name topicName, s *subscription) *topic {
 		h.unused.Remove(t.element)
 		t.element = nil
 	}
-	t.users[s] = t.live
+	t.users[s] = t.isLive
 	t.isSeparate = s.notify == nil
 	if s.messageName != "" {
 		if t.named == nil {
@@ -197,7 +197,7 @@ func (h *Hub) listenLocked(name topicName, s *subscription) *topic {
 		}
 		t.named[s.messageName] = s
 	}
-	if t.feed != nil && !t.live {
+	if t.feed != nil && !t.isLive {
 		t.feed.changeLocked(name)
 	}
 	return t
@@ -261,7 +261,7 @@ func (h *Hub) dropLocked(t *topic) {
 	}
 	h.dropped = append(h.dropped, t)
 	switch {
-	case !t.live || len(h.dropped) >= mostLeaving: // a subscribe under way is revoked immediately
+	case !t.isLive || len(h.dropped) >= mostLeaving: // a subscribe under way is revoked immediately
 		h.leaveLocked()
 	case h.dropTimer == nil:
 		h.dropTimer = time.AfterFunc(leaveWithin, func() {
@@ -290,7 +290,7 @@ func (h *Hub) leaveLocked() {
 // restLocked records that a topic may not be subscribed any more. Its users are notified when it is
 // subscribed again.
 func (t *topic) restLocked() {
-	t.live = false
+	t.isLive = false
 	for u := range t.users {
 		t.users[u] = false
 	}
@@ -304,8 +304,8 @@ func (h *Hub) placeLocked(t *topic) {
 	}
 	// Finding the node of the slot may take a round trip.
 	h.unrouted = append(h.unrouted, t)
-	if !h.router && h.ctx.Err() == nil {
-		h.router = true
+	if !h.isRouting && h.ctx.Err() == nil {
+		h.isRouting = true
 		h.work.Add(1)
 		go h.route()
 	}
@@ -329,7 +329,7 @@ func (f *feed) evacuate() {
 	h.Wire.RefreshTopology()
 }
 
-// message notifies the users of a topic: all without a name, and the one that the message names.
+// message notifies the users of a topic: all users without a name, and the user that the message names.
 func (h *Hub) message(name topicName, payload string) {
 	h.mu.Lock()
 	var notify []func()
@@ -342,7 +342,7 @@ func (h *Hub) message(name topicName, payload string) {
 			for u := range t.users {
 				switch {
 				case u.onMessage != nil:
-					notify = append(notify, func() { u.onMessage(payload) }, runtime.Gosched) // the waiter goes first
+					notify = append(notify, func() { u.onMessage(payload) }, runtime.Gosched) // the waiter runs first
 				case u.messageName == "":
 					notify = append(notify, u.notify)
 				}
@@ -353,8 +353,8 @@ func (h *Hub) message(name topicName, payload string) {
 	call(notify)
 }
 
-// unnotified returns the callbacks of the users that do not know yet that the topic is subscribed. The
-// caller holds hub.mu, and calls them without it.
+// unnotified returns the callbacks of the users that were not notified of the subscription yet. The caller holds hub.mu,
+// and calls them without it.
 func (t *topic) unnotified() (notify []func()) {
 	for u, notified := range t.users {
 		if !notified {
@@ -381,7 +381,7 @@ func (h *Hub) route() {
 		lost := h.unrouted
 		h.unrouted = nil
 		if len(lost) == 0 || h.ctx.Err() != nil {
-			h.router = false
+			h.isRouting = false
 			h.mu.Unlock()
 			return
 		}

@@ -58,7 +58,7 @@ type try struct {
 	alarm       seam.Timer // nil: it was not needed yet
 	first       int        // node to ask before the others; -1 if none, or if it was asked
 	requestedAt time.Time  // when the nodes were asked, except the first one
-	paced       bool       // t.pace has the time that a quorum took to reply
+	hasPace     bool       // t.pace has the time that a quorum took to reply
 }
 
 func (t *try) enter(ctx context.Context, e *protocol.Acquire, together bool) protocol.Result[protocol.Entered] {
@@ -195,9 +195,9 @@ func (t *try) reply(ctx context.Context, r reply) decision {
 // step takes the next step, and decides.
 func (t *try) step(ctx context.Context) decision {
 	var took time.Duration
-	quorate := !t.paced && t.enough(t.tally.replied())
+	quorate := !t.hasPace && t.enough(t.tally.replied())
 	if quorate {
-		t.paced = true
+		t.hasPace = true
 		took = t.clock.Now().Sub(t.requestedAt)
 		t.pace.Store(int64(took))
 	}

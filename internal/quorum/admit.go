@@ -10,13 +10,13 @@ import (
 
 // nodeReport is what a node reports about itself.
 type nodeReport struct {
-	admitted bool
-	voted    bool // the node may have voted since it was admitted
-	highest  int64
-	epoch    string
-	clock    time.Duration // since 1970
-	longest  time.Duration // longest lease that a client has reported to it
-	policy   string        // maxmemory-policy
+	isAdmitted   bool
+	mayHaveVoted bool // the node may have voted since it was admitted
+	highest      int64
+	epoch        string
+	clock        time.Duration // since 1970
+	longest      time.Duration // longest lease that a client has reported to it
+	policy       string        // maxmemory-policy
 }
 
 // readHighest reads the reply of quorum/highest.
@@ -25,7 +25,7 @@ func readHighest(a wire.Answer) (r reply, err error) {
 	if err != nil {
 		return r, err
 	}
-	at := &nodeReport{admitted: admitted > 0, voted: admitted == 1, highest: highest}
+	at := &nodeReport{isAdmitted: admitted > 0, mayHaveVoted: admitted == 1, highest: highest}
 	var clock, longest int64
 	if len(rest) != 4 || !scan(rest, &clock, &longest, &at.epoch, &at.policy) {
 		return r, wire.ErrReply(a.Val)
@@ -77,7 +77,7 @@ func (q *quarantine) kept(ctx context.Context, forgot []int) (n int) {
 	}
 	nodes, _ := q.survey(ctx, nil)
 	for _, i := range forgot {
-		if a := nodes[i]; a != nil && !a.admitted {
+		if a := nodes[i]; a != nil && !a.isAdmitted {
 			n++
 		}
 	}
@@ -124,14 +124,14 @@ func (q *quarantine) refreshSoon() {
 	home := q.home().Knowledge
 	home.mu.Lock()
 	defer home.mu.Unlock()
-	if home.busy {
+	if home.isRefreshing {
 		return
 	}
-	home.busy = true
+	home.isRefreshing = true
 	q.background(func() {
 		_ = q.refresh(q.home().Wire.Context(), nil)
 		home.mu.Lock()
-		home.busy = false
+		home.isRefreshing = false
 		home.mu.Unlock()
 	})
 }
@@ -148,7 +148,7 @@ func (q *quarantine) admit(ctx context.Context, nodes map[int]*nodeReport, began
 	var floor, reachable int64
 	intact := 0
 	for _, a := range nodes {
-		if a.admitted {
+		if a.isAdmitted {
 			intact++
 			floor = max(floor, a.highest)
 		}
@@ -159,7 +159,7 @@ func (q *quarantine) admit(ctx context.Context, nodes map[int]*nodeReport, began
 	}
 	q.admitWith(ctx, floor, nodes, func(i int, a *nodeReport) bool {
 		v := q.nodes[i].Knowledge.get()
-		return !a.admitted && v.epoch == a.epoch && q.left(v, began) == 0
+		return !a.isAdmitted && v.epoch == a.epoch && q.left(v, began) == 0
 	})
 }
 
@@ -223,10 +223,10 @@ func (l *Lock) Bootstrap(ctx context.Context) error {
 	}
 	admitted, voted, floor := 0, 0, q.time()
 	for _, a := range nodes {
-		if a.admitted {
+		if a.isAdmitted {
 			admitted++
 		}
-		if a.voted {
+		if a.mayHaveVoted {
 			voted++
 		}
 		floor = max(floor, a.highest)

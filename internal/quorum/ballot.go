@@ -43,7 +43,7 @@ type ballot struct {
 
 	mu            sync.Mutex    // guards the rest
 	votes         []vote        // by node
-	closed        bool          // the votes are being taken back: no more requests
+	isClosed      bool          // the votes are being taken back: no more requests
 	confirmedAt   time.Time     // last confirmation; at first, when a quorum had granted its votes
 	confirmedUpTo time.Time     // the hold is confirmed up to then: a vote granted by then counts as older
 	lease         time.Duration // longest requested lease
@@ -64,10 +64,10 @@ func (l *Lock) newBallot(lease time.Duration) *ballot {
 func (b *ballot) ask(node int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.closed {
+	if !b.isClosed {
 		b.votes[node].inFlight++
 	}
-	return !b.closed
+	return !b.isClosed
 }
 
 // wanted reports whether votes are still useful. A request for a vote that is sent after the release
@@ -75,7 +75,7 @@ func (b *ballot) ask(node int) bool {
 func (b *ballot) wanted() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.closed
+	return !b.isClosed
 }
 
 // answered records the reply to a request for a vote (see learn). A release that waits for the reply continues after
@@ -159,7 +159,7 @@ func (b *ballot) confirm(s size, now time.Time, prompt time.Duration) {
 func (b *ballot) close() (voters []bool, count int, lease time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.closed = true
+	b.isClosed = true
 	voters = make([]bool, len(b.votes))
 	for i, v := range b.votes {
 		if voters[i] = v.mayHaveVoted || v.inFlight > 0; voters[i] {
@@ -206,7 +206,7 @@ func (b *ballot) giveUp(node int, s settler) {
 func (b *ballot) old(node int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.confirmedAt.IsZero() || !means[b.state(&b.votes[node])].others
+	return b.confirmedAt.IsZero() || !means[b.state(&b.votes[node])].mayBeOthers
 }
 
 // owes returns the token argument of a release to a node: negative if the node's counter has reached the token.
@@ -237,7 +237,7 @@ func (b *ballot) ended(r reply, now time.Time) evidence {
 // unanswered returns what is known of a node that does not reply to a renewal. A vote that was granted again had been
 // lost before. The caller holds the mutex.
 func (b *ballot) unanswered(node int) evidence {
-	if means[b.state(&b.votes[node])].ours {
+	if means[b.state(&b.votes[node])].mayBeOurs {
 		return silent
 	}
 	return newer

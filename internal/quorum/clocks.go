@@ -27,9 +27,9 @@ const (
 // Knowledge has what a client knows about its server as a node of RedLocks with a quarantine. All such
 // locks share it. The zero value is empty.
 type Knowledge struct {
-	mu   sync.Mutex // guards the rest
-	view nodeView
-	busy bool // as the home of locks: a refresh is under way
+	mu           sync.Mutex // guards the rest
+	view         nodeView
+	isRefreshing bool // as the home of locks: a refresh is under way
 
 	whenFresh map[refreshKey][]func(error) // as the home: callers that wait for a refresh
 }

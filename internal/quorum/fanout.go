@@ -18,8 +18,7 @@ type fanout struct {
 	taken       int              // replies that the collector has taken
 	asks        []ask            // the latest requests
 
-	// wants is the least number of replies that can decide anything. Until then the collector
-	// sleeps, unless all replies have come.
+	// wants is the least number of replies that can decide. With fewer the collector sleeps, unless all replies have come.
 	wants int
 
 	mu         sync.Mutex // guards the rest
@@ -93,7 +92,7 @@ type ask struct {
 	req  *wire.Request
 
 	sent       time.Time
-	noted      bool  // the ballot has recorded the request
+	isNoted    bool  // the ballot has recorded the request
 	isRest     bool  // a second request, for the rest of a release, is under way
 	firstReply reply // the reply to the first request, which is the one that counts
 }
@@ -194,7 +193,7 @@ func (a *ask) settled(mayHaveVoted, stray bool) {
 	a.goOn(mayHaveVoted, stray)
 }
 
-// goOn asks the node to take its vote back, if it may have given it.
+// goOn requests that the node takes its vote back, if it may have voted.
 func (a *ask) goOn(mayHaveVoted, stray bool) {
 	if mayHaveVoted {
 		a.send(a.q.back.to(a.node, stray))
@@ -220,7 +219,7 @@ func (f *fanout) settleSoon(all []ask) {
 // command to run when it recovers.
 func (a *ask) send(req *wire.Request) {
 	f, n := a.f, a.f.l.nodes[a.node]
-	if !req.FailFast { // otherwise the request is shared, and another node may already have it
+	if !req.FailFast { // otherwise the request is shared, and may already be sent to another node
 		req.FailFast = true // there are other nodes
 	}
 	a.req = req
@@ -281,7 +280,7 @@ func (a *ask) Context() context.Context { return a.ctx }
 func (a *ask) Timeout() time.Duration { return a.f.l.cfg.NodeTimeout }
 
 // Wanted implements wire.Errand.
-func (a *ask) Wanted() bool { return !a.noted || a.q.ballot.wanted() }
+func (a *ask) Wanted() bool { return !a.isNoted || a.q.ballot.wanted() }
 
 // Request implements wire.Errand.
 func (a *ask) Request() (*wire.Request, error) {
@@ -289,7 +288,7 @@ func (a *ask) Request() (*wire.Request, error) {
 		if !b.ask(a.node) {
 			return nil, wire.ErrTooLate
 		}
-		a.noted = true
+		a.isNoted = true
 	}
 	a.sent = a.f.l.clock.Now()
 	return a.req, nil
@@ -309,7 +308,7 @@ func (a *ask) Answered(_ time.Time, answer wire.Answer) {
 			return
 		}
 	}
-	if a.noted {
+	if a.isNoted {
 		a.q.ballot.answered(&got, a.q.began, l.clock.Now(), l.prompt(got.usual))
 	}
 	a.answer(got)
@@ -377,7 +376,7 @@ func (l *Lock) read(i int, a wire.Answer, read func(wire.Answer) (reply, error))
 	return got
 }
 
-// nextReply waits for the next reply; nothing else waits for replies of nodes. ok is false if no reply is outstanding,
+// nextReply waits for the next reply. Only this function waits for replies of nodes. ok is false if no reply is outstanding,
 // if the alarm rings, or if ctx has ended, which is the error. Replies that have come by then are returned first.
 func (f *fanout) nextReply(ctx context.Context) (r reply, ok bool, err error) {
 	for f.outstanding > 0 {

@@ -30,9 +30,9 @@ type renewalRound struct {
 	isSecond bool              // this is the second round
 
 	// Guarded by the mutex of the ballot.
-	tally   tally
-	sent    time.Time // earliest time of sending of the requests that found a continuous vote
-	decided bool
+	tally     tally
+	sent      time.Time // earliest time of sending of the requests that found a continuous vote
+	isDecided bool
 }
 
 func (l *Lock) newRound(b *ballot, id string, lease time.Duration) *renewalRound {
@@ -55,7 +55,7 @@ func (n *renewalRound) request(i int) (*wire.Request, error) {
 func (n *renewalRound) count(r reply, sent time.Time) (decides bool) {
 	n.ballot.mu.Lock()
 	defer n.ballot.mu.Unlock()
-	if n.decided {
+	if n.isDecided {
 		return false
 	}
 	switch {
@@ -73,8 +73,8 @@ func (n *renewalRound) count(r reply, sent time.Time) (decides bool) {
 	default:
 		n.tally.add(gone)
 	}
-	n.decided = n.tally.renewal() != wait
-	return n.decided
+	n.isDecided = n.tally.renewal() != wait
+	return n.isDecided
 }
 
 // overwritten reports whether a node has replied that its vote was replaced by other data.
@@ -200,7 +200,7 @@ const (
 func (n *renewalRound) start() {
 	b, lost := n.ballot, n.lost()
 	b.mu.Lock()
-	if b.latestRound != nil && !b.latestRound.decided {
+	if b.latestRound != nil && !b.latestRound.isDecided {
 		b.mu.Unlock()
 		return
 	}

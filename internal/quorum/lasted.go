@@ -20,10 +20,10 @@ const (
 
 // means has the conclusions from each kind of evidence.
 var means = [kinds]struct {
-	others bool // another hold may have had the node's vote since the last confirmation
-	ours   bool // this hold may have had the vote all the time
-	left   bool // this hold may still have the vote, although it is released
-	why    string
+	mayBeOthers bool // another hold may have had the node's vote since the last confirmation
+	mayBeOurs   bool // this hold may have had the vote all the time
+	mayRemain   bool // this hold may still have the vote, although it is released
+	why         string
 }{
 	none:     {true, true, false, "the node votes for the hold, but perhaps not since before the confirmation: it may have voted for another in between"},
 	older:    {false, true, false, "the vote is older than the confirmation, and a node votes for one hold at a time"},
@@ -40,13 +40,13 @@ var means = [kinds]struct {
 func (t *tally) may() (others, ours, left int) {
 	others, left = t.n, t.outstanding
 	for kind, m := range means {
-		if !m.others {
+		if !m.mayBeOthers {
 			others -= t.sights[kind]
 		}
-		if m.ours {
+		if m.mayBeOurs {
 			ours += t.sights[kind]
 		}
-		if m.left {
+		if m.mayRemain {
 			left += t.sights[kind]
 		}
 	}
@@ -123,7 +123,7 @@ func (t *tally) incomplete() bool {
 	return t.blocks(left)
 }
 
-// othersMayDecide reports whether replies of the nodes without a request may turn an unknown result into yes.
+// othersMayDecide reports whether replies of nodes that got no request may turn an unknown result into yes.
 func (t *tally) othersMayDecide() bool {
 	others, _, _ := t.may()
 	requested := t.outstanding

@@ -15,13 +15,13 @@ type world struct{ others, ours, left int }
 func worlds(all []evidence) (w world) {
 	for _, kind := range all {
 		m := means[kind]
-		if m.others {
+		if m.mayBeOthers {
 			w.others++
 		}
-		if m.ours {
+		if m.mayBeOurs {
 			w.ours++
 		}
-		if m.left {
+		if m.mayRemain {
 			w.left++
 		}
 	}
@@ -39,7 +39,7 @@ func TestTableOfEvidence(t *testing.T) {
 		if m.why == "" {
 			t.Errorf("row %d has no reason", kind)
 		}
-		if m.left && !m.ours {
+		if m.mayRemain && !m.mayBeOurs {
 			t.Errorf("row %d: a vote that is left was there all the time, perhaps", kind)
 		}
 	}

@@ -20,11 +20,10 @@ const settlePart = 4
 // If a node fails, the watchdogs repeat the release. It returns which nodes get a request, and their number.
 func (l *Lock) takeBack(f *fanout, id string, b *ballot) (voters []bool, n int) {
 	voters, n, lease := b.close()
-	// To waiters, the votes may have looked like a hold, even if some replies were lost.
+	// The votes may have kept waiters out like a hold, even if some replies were lost.
 	r := &releaseRequests{Lock: l, ballot: b, id: id, announces: l.blocks(n), lease: lease}
 	r.outstanding.Store(int64(n))
-	// Not with the context of the caller or of the client: the votes are taken back even if these
-	// have ended.
+	// Without the context of the caller or of the client: the votes are taken back even if it has ended.
 	return voters, f.ask(context.Background(), question{nodes: voters, read: readRelease, back: r})
 }
 
@@ -91,7 +90,7 @@ func (l *releaseRequests) request(i int, m releaseForm) *wire.Request {
 
 func (l *releaseRequests) make(m releaseForm) *wire.Request {
 	r := &wire.Request{Script: l.script("release"), OneEffect: true, FailFast: true}
-	if !m.stray && !m.needsAge && m.token <= 0 && m.announce == "publish" { // most often
+	if !m.stray && !m.needsAge && m.token <= 0 && m.announce == "publish" { // the usual case
 		r.Put(1, l.keys[0], l.id, l.freed)
 		return r
 	}

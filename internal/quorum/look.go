@@ -8,7 +8,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Inspect implements protocol.Protocol. It asks the nodes for which hold they have voted.
+// Inspect implements protocol.Protocol. It requests from each node the hold for which it has voted.
 func (l *Lock) Inspect() protocol.Request[protocol.State] {
 	return request[protocol.State]{l.inspect}
 }
@@ -118,8 +118,8 @@ func (l *Lock) ForceUnlock(holdID string) protocol.Request[bool] {
 	}}
 }
 
-// force asks nodes to take their votes back from the holds with these ids. A node with an empty id is asked which hold
-// has its vote.
+// force takes the votes of nodes back from the holds with these ids. For an empty id it requests which hold has the vote of
+// the node.
 func (l *Lock) force(ctx context.Context, nodes []bool, ids []string, count func(reply)) {
 	f := l.fanout()
 	defer f.end()

@@ -227,7 +227,7 @@ func partsOfRelease() (all []part) {
 				add(r, shows)
 			}
 		}
-		if !means[k.state].others {
+		if !means[k.state].mayBeOthers {
 			add(reply{says: released}, older) // it was not asked for its age
 		}
 		add(reply{}, gone)

@@ -7,9 +7,9 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// revocation implements protocol.Revocation. A request to release is written to at least a quorum of the
-// nodes, and the holder asks nodes until one of them has it, or no quorum can have it: two quorums have a
-// node in common. A message of any node makes the holder ask.
+// revocation implements protocol.Revocation. A request to release is written to at least a quorum of the nodes. The holder
+// polls nodes until one of them has the request, or no quorum can have it: two quorums have a node in common. A message of
+// any node makes the holder poll.
 type revocation struct{ l *Lock }
 
 // Revocation implements protocol.Revocable.

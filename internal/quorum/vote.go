@@ -1,11 +1,11 @@
 // Package quorum is the protocol of a RedLock: a lock on a majority of independent masters
 // (nodes). It sends each request to all nodes in parallel and counts their votes. It implements
-// the interfaces of package protocol. Like that package it identifies holds by their ids, and does
-// not know owners, waiters, or the leases that callers get.
+// the interfaces of package protocol. Like that package it identifies holds by their ids. Owners, waiters and the leases
+// that callers get are not its subject.
 //
 // # Words
 //
-// They are the words of the models, model/redlock.pml and model/lasted.pml. A node grants its
+// The models model/redlock.pml and model/lasted.pml use the same words. A node grants its
 // vote to a hold (ACQ). Each grant has a unique stamp, which contains the new value of the lock's
 // counter on that node. The token of the hold is the highest such value in a quorum. The client
 // writes the token back (RAISE) to the nodes that are behind. A renewal (RENEW) finds a vote in
@@ -30,9 +30,9 @@
 //
 // # Failures
 //
-// A node that does not reply counts as having voted for another hold where that is the safe
-// assumption, and as having kept its vote where that is (means in lasted.go). Unless a quorum
-// replies, an acquire fails with ErrNoQuorum, a renewal is unknown, and a release is unconfirmed.
+// A node that does not reply counts as having voted for another hold, or as having kept its vote, whichever is the safe
+// assumption (means in lasted.go). Unless a quorum replies, an acquire fails with ErrNoQuorum, a renewal is unknown, and a
+// release is unconfirmed.
 //
 // # Reading order
 //
@@ -89,11 +89,11 @@ func (b *ballot) learn(v *vote, r *reply, began, now time.Time, prompt time.Dura
 		v.grantedBy, v.regrantedFrom = b.confirmedUpTo, time.Time{}
 	}
 	r.evidence = b.state(v)
-	if !means[r.evidence].others && began.After(v.noOtherUntil) {
+	if !means[r.evidence].mayBeOthers && began.After(v.noOtherUntil) {
 		v.noOtherUntil = began
 	}
 	// The renewal was sent without a stamp if the reply to the acquire came later: the vote is continuous.
-	if r.says == fresh && isKnown && means[r.evidence].ours {
+	if r.says == fresh && isKnown && means[r.evidence].mayBeOurs {
 		r.says = continuous
 	}
 }

@@ -145,7 +145,7 @@ func (c *course) reads(k int) (lie bool) {
 	got := r.reply
 	c.answered(&got, began(r.began), instant(c.now), promptFloor)
 	isOfRound := r.began > 0 && r.began == c.began
-	return c.hidesRival() && instant(c.rival).Before(c.votes[0].noOtherUntil) || isOfRound && (!means[got.evidence].others && c.rival < c.began && c.hidesRival() || !means[got.evidence].ours && c.lasts())
+	return c.hidesRival() && instant(c.rival).Before(c.votes[0].noOtherUntil) || isOfRound && (!means[got.evidence].mayBeOthers && c.rival < c.began && c.hidesRival() || !means[got.evidence].mayBeOurs && c.lasts())
 }
 
 func (c *course) hidesRival() bool { return c.rival > 0 && instant(c.rival).After(c.confirmedUpTo) }
@@ -168,7 +168,7 @@ func (c *course) release() (lie bool) {
 		r.stamp, r.age = c.stamp, c.age()
 	}
 	got := means[c.ended(r, instant(c.now))]
-	return c.ours && (!got.others && c.hidesRival() || !got.ours && c.lasts())
+	return c.ours && (!got.mayBeOthers && c.hidesRival() || !got.mayBeOurs && c.lasts())
 }
 
 // nexts are the steps that can follow.

@@ -10,8 +10,8 @@ import (
 // Begin returns the beginning of a drawing in SVG, up to its lines: the frame of a terminal, and the style. A line of the
 // drawing is a text whose animation-name is at and its moment, in milliseconds.
 //
-// Lines appear at their moments, stay until the last has stood for some seconds, and begin again: a drawing has been loaded
-// long before anybody sees it.
+// Lines appear at their moments and stay until the last one has been shown for some seconds. Then the drawing starts again,
+// because a reader may see it long after it was loaded.
 func Begin(width, height int, label, classes string, moments []int) string {
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-label="%s">
 <style>

@@ -17,7 +17,7 @@ const (
 	longestLabel = 128
 )
 
-// Labels gives each lock a label, and keeps to a number of them.
+// Labels gives each lock a label, from a bounded number of labels.
 type Labels struct {
 	labelOf func(e rlock.Event) string // nil means Collapse
 	most    int
@@ -58,8 +58,7 @@ func (l *Labels) Of(e rlock.Event) string {
 	return l.add(key)
 }
 
-// made calls the user's function. One that panics would otherwise keep the beginning of a hold from
-// being counted, and not its end.
+// made calls the user's function, and catches a panic. Otherwise the beginning of a hold might not be counted, but its end.
 func (l *Labels) made(e rlock.Event) (label string) {
 	defer func() {
 		if recover() != nil {
@@ -127,8 +126,7 @@ func appendCollapsed(b []byte, name string) []byte {
 	return b
 }
 
-// identifier is how long the UUID, the long hexadecimal number or the decimal number is with which s
-// begins; 0: it begins with none.
+// identifier returns the length of the UUID, the long hexadecimal number or the decimal number at the beginning of s, or 0.
 func identifier(s string) int {
 	const uuid = 36
 	hex := hexRun(s)

@@ -42,14 +42,14 @@ type series struct {
 
 	acquired, notAcquired, cancelled    Instrument
 	wait, contentions                   Instrument
-	hold, unlocked, lost                Instrument               // nil: nobody holds it
-	renewal, margin                     Instrument               // made by the first renewal: see renewals
+	hold, unlocked, lost                Instrument               // nil for a type without holds
+	renewal, margin                     Instrument               // made at the first renewal: see renewals
 	leader                              Instrument               // of an Election
 	losses, renewalFailures, unacquired made[string, Instrument] // seldom needed, by their labels
 	once                                sync.Once
 }
 
-// made are things that were made when they were first needed.
+// made is a cache of things that are made when they are first needed.
 type made[K comparable, V any] struct {
 	mu  sync.RWMutex // guards all
 	all map[K]V
@@ -102,8 +102,8 @@ func (m *Meter) add(key seriesKey) *series {
 	return s
 }
 
-// holds makes what is needed of a lock that was held once. The first loss, and the first failure, has
-// to be an increase: a rate is blind to a series that begins with 1.
+// holds makes the series of a lock that was held once, at 0. The first loss, and the first failure, has to be an increase:
+// a rate ignores a series that begins with 1.
 func (s *series) holds() {
 	s.once.Do(func() {
 		for _, c := range causes {
@@ -148,7 +148,7 @@ func (s *series) failed(errorType string) Instrument {
 	})
 }
 
-// AcquireStart implements rlock.Observer. A candidate is seen from here on, not when it leads.
+// AcquireStart implements rlock.Observer. The series of a candidate begins here, before it leads.
 func (m *Meter) AcquireStart(ctx context.Context, e rlock.StartEvent) context.Context {
 	if e.Type == "Election" {
 		m.seriesOf(e.Event)

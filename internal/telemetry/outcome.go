@@ -21,7 +21,7 @@ const (
 	Lost     = "lost"
 )
 
-// OtherError is the error.type of what has no name of its own.
+// OtherError is the error.type of all other errors.
 const OtherError = "_OTHER"
 
 // kinds name errors. An error may match several: the first counts.
@@ -76,8 +76,8 @@ func Cause(err error) string {
 	return OtherError
 }
 
-// Outcome is the rlock.outcome of an acquire, and its error.type if that is Failed. An outage is never
-// taken for a lock that is held, nor for a caller who has left.
+// Outcome returns the rlock.outcome of an acquire, and the error.type if the outcome is Failed. An outage never counts as a
+// held lock, or as a caller that has left.
 func Outcome(err error) (outcome, errorType string) {
 	if err == nil {
 		return Acquired, ""

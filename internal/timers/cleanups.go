@@ -22,12 +22,11 @@ type CleanUpsConfig struct {
 // NewCleanUps returns an empty CleanUps.
 func NewCleanUps(c CleanUpsConfig) *CleanUps { return &CleanUps{CleanUpsConfig: c} }
 
-// CleanUps end in Redis what callers have left behind: holds of acquires that were given up, and
-// releases without a reply. Only a few clean-ups of a lock run at a time: if ten thousand waiters are
-// canceled together, as by a deploy, Redis serves others in between. A clean-up without a reply lets
-// the next one run, and is repeated with growing pauses. While the server is silent it gets only a
-// PING. Clean-ups that an outage has held up are sent a few at a time afterwards: there may be tens of
-// thousands.
+// CleanUps end holds that callers have left in Redis: holds of acquires that were given up, and of releases without a
+// reply. Only a few clean-ups of a lock run at a time: if ten thousand waiters are canceled together, as by a deploy, Redis
+// serves others in between. A clean-up without a reply lets the next one run, and is repeated with growing pauses. While
+// the server is silent it gets only a PING. Clean-ups that an outage has held up are sent a few at a time afterwards: there
+// may be tens of thousands.
 type CleanUps struct {
 	CleanUpsConfig
 
@@ -35,7 +34,7 @@ type CleanUps struct {
 	mu     sync.Mutex   // guards the rest, and cleanUp.phase
 	lines  map[any]*cleanUpLine
 	turn   clock.Instant // latest turn that a clean-up was given
-	taken  int           // how many clean-ups have that turn
+	taken  int           // number of clean-ups with the latest turn
 }
 
 // mostCleanUps is how many clean-ups of one lock a client has under way at a time.
@@ -260,7 +259,7 @@ func (u *cleanUp) endLocked() {
 		u.isOver = true
 		u.cleanUps.active.Add(-1)
 		if u.then != nil {
-			u.then() // before done: what it gives back may be needed next
+			u.then() // before finished is closed: a caller may need what then gives back
 		}
 		close(u.finished)
 		u.yield()

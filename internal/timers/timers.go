@@ -1,6 +1,6 @@
 // Package timers calls tasks when they are due, and sends their requests in pipelines: one goroutine serves a hundred
-// thousand tasks. The tasks are the renewals and deadlines of holds, and the clean-ups of what callers have left behind
-// in Redis. The package knows no locks.
+// thousand tasks. The tasks are the renewals and deadlines of holds, and clean-ups in Redis. The package does not depend on
+// locks.
 //
 // # States of a task
 //
@@ -27,8 +27,8 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Task must be done in time. One goroutine at a time calls it, without a lock of the Timers, except for Answered,
-// which may be called late and concurrently.
+// Task is called when it is due. One goroutine at a time calls it, without a lock of the Timers, except for Answered, which
+// may be called late and concurrently.
 type Task interface {
 	// Due is called at about the time that was set, perhaps a slack too early. It returns what
 	// to send now, if anything, and when to be called again; the zero time ends the task.
@@ -48,13 +48,13 @@ type Do struct {
 
 // Entry is a task's place among the timers. Set Task before adding it.
 type Entry struct {
-	Task       Task
-	dueAt      clock.Instant // guarded by Timers.mu, as the rest
-	index      int32         // in the agenda, from 1; 0 if it is not there
-	background bool          // a shutdown does not wait for it: see AddBackground
-	drained    bool
-	hurried    bool // due now, and not called since
-	ended      bool
+	Task         Task
+	dueAt        clock.Instant // guarded by Timers.mu, as the rest
+	index        int32         // index in the agenda, from 1; 0 if the entry is not in it
+	isBackground bool          // a shutdown does not wait for the task: see AddBackground
+	isDrained    bool
+	isHurried    bool // the task is due now, and was not called since
+	hasEnded     bool
 }
 
 // Config configures Timers.
@@ -75,13 +75,13 @@ type Timers struct {
 	poke   chan struct{} // capacity 1: something is due earlier than armed; see wakeLocked
 	quit   chan struct{}
 
-	mu       sync.Mutex    // guards the rest, and the entries
-	ended    chan struct{} // closed when the goroutine has ended; nil before it begins
-	agenda   agenda
-	armed    clock.Instant // when the goroutine wakes next
-	woken    func()        // ends the work that a wake-up has begun; nil without one
-	draining bool
-	closed   bool
+	mu         sync.Mutex    // guards the rest, and the entries
+	ended      chan struct{} // closed when the goroutine has ended; nil before it begins
+	agenda     agenda
+	armed      clock.Instant // when the goroutine wakes next
+	woken      func()        // ends the work that a wake-up has begun; nil without one
+	isDraining bool
+	isClosed   bool
 }
 
 // spare is how much larger than needed the agenda and its buffers may be.
@@ -95,14 +95,14 @@ func New(c Config) *Timers {
 // Add begins a task that is due at a time. If the client is shutting down, the task is drained immediately.
 func (t *Timers) Add(e *Entry, at clock.Instant) {
 	t.mu.Lock()
-	if t.closed {
-		e.ended = true
+	if t.isClosed {
+		e.hasEnded = true
 		t.mu.Unlock()
 		e.Task.Drain() // the timers are closed: nothing else can be done
 		return
 	}
 	defer t.mu.Unlock()
-	if !e.ended { // otherwise it was removed before it began
+	if !e.hasEnded { // otherwise the task was removed before it began
 		t.active.Add(1)
 		t.pushLocked(e, at)
 	}
@@ -112,7 +112,7 @@ func (t *Timers) Add(e *Entry, at clock.Instant) {
 func (t *Timers) AddBackground(e *Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e.background = true
+	e.isBackground = true
 	t.agenda.set(e, t.Now().Add(seam.FarAway))
 }
 
@@ -126,7 +126,7 @@ func (t *Timers) Remove(e *Entry) {
 func (t *Timers) goesOn(e *Entry) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !e.ended
+	return !e.hasEnded
 }
 
 // Move sets when a task is due; the zero time ends it.
@@ -134,7 +134,7 @@ func (t *Timers) Move(e *Entry, at clock.Instant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case e.ended:
+	case e.hasEnded:
 	case at.IsZero():
 		t.endLocked(e)
 	default:
@@ -146,19 +146,19 @@ func (t *Timers) Move(e *Entry, at clock.Instant) {
 func (t *Timers) Hurry(e *Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !e.ended {
-		e.hurried = true
+	if !e.hasEnded {
+		e.isHurried = true
 		t.pushLocked(e, t.Now())
 	}
 }
 
 func (t *Timers) pushLocked(e *Entry, at clock.Instant) {
-	if t.draining && !e.drained || e.hurried {
+	if t.isDraining && !e.isDrained || e.isHurried {
 		at = t.Now()
 	}
 	t.agenda.set(e, at)
 	switch {
-	case t.closed:
+	case t.isClosed:
 	case t.ended == nil:
 		t.ended = make(chan struct{})
 		t.armed = at
@@ -180,8 +180,7 @@ func (t *Timers) wakeLocked() {
 	}
 }
 
-// awake is called before the goroutine serves what is due, for all pokes so far. It ends the work that
-// wakeLocked began.
+// awake is called before the goroutine serves the due tasks, for all pokes so far. It ends the work that wakeLocked began.
 func (t *Timers) awake() {
 	t.mu.Lock()
 	select {
@@ -197,12 +196,12 @@ func (t *Timers) awake() {
 }
 
 func (t *Timers) endLocked(e *Entry) {
-	if e.ended {
+	if e.hasEnded {
 		return
 	}
-	e.ended = true
+	e.hasEnded = true
 	t.agenda.remove(e)
-	if !e.dueAt.IsZero() && !e.background { // otherwise it is not counted, or not added yet
+	if !e.dueAt.IsZero() && !e.isBackground { // otherwise the entry is not counted, or not added yet
 		t.active.Add(-1)
 	}
 }
@@ -211,18 +210,18 @@ func (t *Timers) endLocked(e *Entry) {
 func (t *Timers) Drain() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.draining {
+	if t.isDraining {
 		return
 	}
-	t.draining = true
+	t.isDraining = true
 	now, any := t.Now(), false
 	for _, e := range slices.Clone(t.agenda) {
-		if !e.background {
+		if !e.isBackground {
 			t.agenda.set(e, now)
 			any = true
 		}
 	}
-	if any && !t.closed { // otherwise there is nothing to wake, or no goroutine
+	if any && !t.isClosed { // otherwise no task has to be called, or the goroutine has ended
 		t.wakeLocked()
 	}
 }
@@ -237,15 +236,15 @@ func (t *Timers) WaitIdle(ctx context.Context) error { return t.active.Wait(ctx)
 func (t *Timers) IsClosed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.closed
+	return t.isClosed
 }
 
 // Close ends the goroutine, and returns the tasks that have not ended.
 func (t *Timers) Close() (left []Task) {
 	t.mu.Lock()
 	ended := t.ended
-	if !t.closed {
-		t.closed = true
+	if !t.isClosed {
+		t.isClosed = true
 		close(t.quit)
 	}
 	t.mu.Unlock()
@@ -254,13 +253,13 @@ func (t *Timers) Close() (left []Task) {
 	}
 	t.mu.Lock()
 	for _, e := range t.agenda {
-		if !e.background {
+		if !e.isBackground {
 			left = append(left, e.Task)
 		}
 	}
 	t.mu.Unlock()
 	for _, d := range left {
-		d.Drain() // the goroutine may not have done it, and no lease is valid without a watchdog
+		d.Drain() // the goroutine may not have drained it, and no lease is valid without a watchdog
 	}
 	return left
 }
@@ -292,8 +291,7 @@ func (t *Timers) run(s *clock.Sleeper, ended chan struct{}) {
 // when a goroutine is preempted, about every 10 ms; a reply of Redis waits behind all runnable goroutines.
 const oversleeps = 2 * time.Millisecond
 
-// turn calls what is due, and returns what is to be sent. It takes and returns a buffer for the next
-// turn.
+// turn calls the due tasks, and returns the requests to send. It takes and returns a buffer for the next turn.
 func (t *Timers) turn(now clock.Instant, room []*Entry) (sends []sending, _ []*Entry) {
 	due := t.pop(now, room)
 	var background []sending
@@ -304,7 +302,7 @@ func (t *Timers) turn(now clock.Instant, room []*Entry) (sends []sending, _ []*E
 		do, next := e.Task.Due(now, t.Slack)
 		switch {
 		case do.Task == nil:
-		case e.background:
+		case e.isBackground:
 			background = append(background, sending{t, e, do})
 		default:
 			if sends == nil {
@@ -318,8 +316,8 @@ func (t *Timers) turn(now clock.Instant, room []*Entry) (sends []sending, _ []*E
 	return append(sends, background...), due // renewals go first
 }
 
-// pop removes what is due from the agenda, a few entries at a time: callers need the mutex meanwhile.
-// It reuses room if its capacity fits.
+// pop removes the due entries from the agenda, a few at a time, because callers need the mutex meanwhile. It reuses room if
+// its capacity fits.
 func (t *Timers) pop(now clock.Instant, room []*Entry) (due []*Entry) {
 	t.mu.Lock()
 	if cap(room) <= len(t.agenda)+spare {
@@ -333,7 +331,7 @@ func (t *Timers) pop(now clock.Instant, room []*Entry) (due []*Entry) {
 			if more = e != nil; !more {
 				break
 			}
-			e.hurried = false
+			e.isHurried = false
 			due = append(due, e)
 		}
 		t.mu.Unlock()
@@ -345,15 +343,15 @@ func (t *Timers) pop(now clock.Instant, room []*Entry) (due []*Entry) {
 func (t *Timers) mustDrain(e *Entry) (must bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.draining || e.drained {
+	if !t.isDraining || e.isDrained {
 		return false
 	}
-	e.drained = true
+	e.isDrained = true
 	return true
 }
 
-// arm sets when the goroutine wakes next, and returns how long that is from now: at the beginning of the slack in
-// which the first task is due. What is due in one slack is done together.
+// arm sets when the goroutine wakes next, and returns the time until then: the beginning of the slack in which the first
+// task is due. Tasks that are due in one slack are called together.
 func (t *Timers) arm(now clock.Instant) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -385,7 +383,7 @@ func (s *sending) Done(sent time.Time, r protocol.Result[protocol.Kept]) {
 	s.t.Move(s.e, s.e.Task.Answered(s.do, s.t.Timeline.At(sent), r))
 }
 
-// send sends what is due. It returns when the server has replied; in a cluster it may return earlier.
+// send sends requests. It returns when the server has replied; in a cluster it may return earlier.
 func (t *Timers) send(sends []sending, busy bool) {
 	round := t.Wire.NewRound(len(sends))
 	if busy {

@@ -1,5 +1,5 @@
-// Package visible makes a text of others fit for a line of an error, a log or a terminal: no character of it moves the
-// cursor, begins a line, changes the order of characters, or is unseen.
+// Package visible escapes a text of others for a line of an error, a log or a terminal: no character of the result moves
+// the cursor, begins a line, changes the order of characters, or is invisible.
 package visible
 
 import (
@@ -9,16 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// unseen are characters that unicode.IsPrint takes for printable, and that show nothing: text can be hidden in them.
+// unseen are invisible characters that unicode.IsPrint reports as printable: text can be hidden in them.
 var unseen = []*unicode.RangeTable{unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point}
 
-// Is reports whether a character is seen as itself: letters of every script, marks, digits, symbols and the space.
+// Is reports whether a character is visible: letters of every script, marks, digits, symbols and the space.
 func Is(r rune) bool { return unicode.IsPrint(r) && !unicode.In(r, unseen...) }
 
-// Text is a text with all other characters as escapes of Go, such as \n, \x1b and \u202e. A second call changes nothing.
+// Text returns a text with all other characters as escapes of Go, such as \n, \x1b and \u202e. A second call changes
+// nothing.
 func Text(text string) string { return Cut(text, -1) }
 
-// Cut is the beginning of Text, of at most so many bytes; less than 0: all of it. No escape and no character is cut.
+// Cut returns the beginning of Text, at most a number of bytes; with a negative number all of it. It cuts no escape and no
+// character.
 func Cut(text string, most int) string {
 	if plain(text) && (most < 0 || len(text) <= most) {
 		return text
@@ -41,7 +43,7 @@ func Cut(text string, most int) string {
 	return b.String()
 }
 
-// plain reports whether a text is of visible ASCII characters, as most are.
+// plain reports whether a text consists of visible ASCII characters, as most do.
 func plain(text string) bool {
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {

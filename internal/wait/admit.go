@@ -78,7 +78,7 @@ func (q *Lines) noteRefusal(w *Waiter) {
 // them too. leave pokes the new head in any case, so no wake-up is lost.
 func (q *Lines) serveLocked(l *line, last int64) (ends []func()) {
 	for w := l.head(); w != nil && w.number <= last; w = l.head() {
-		w.pending.served = true
+		w.pending.isServed = true
 		ends = append(ends, q.takeOutLocked(w, true)...)
 		w.poke()
 	}

@@ -180,12 +180,12 @@ func (t *Call) waitBehind(ctx context.Context, w *Waiter) (got *Exit, rest time.
 			by.WaitsSince(n.sinceRound)
 		}
 		switch {
-		case n.served:
+		case n.isServed:
 			*t.Status = Status{}
 			return &Exit{}, 0, nil
 		case n.err != nil:
 			return nil, 0, n.err // the head has failed: see Fail
-		case n.head:
+		case n.isHead:
 			t.becomeHead(w)
 			if n.previous != nil && n.previous.Alive() {
 				rest = n.previous.RestOfLease()

@@ -141,7 +141,7 @@ func (q *Lines) NoteListeners(key Key, n int, keep bool) (others int) {
 		n-- // the connection of this client
 	}
 	switch {
-	case n == 0 || q.closed:
+	case n == 0 || q.isClosed:
 		return n
 	case l != nil:
 		if l.place != nil && l.unsub == nil { // the line is kept only for this record

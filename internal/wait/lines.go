@@ -40,13 +40,13 @@ import (
 //
 // A hold can be handed over to the head: see Give. A release can grant it one: see standby.go.
 type Lines struct {
-	cfg    Config
-	mu     sync.Mutex // guards the rest and the lines
-	byKey  map[Key]*line
-	serial int64       // serial number of the latest event of any line
-	kept   list.List   // of *line: lines without waiters, the oldest first
-	expiry *time.Timer // runs while lines are kept
-	closed bool        // no line is kept any more
+	cfg      Config
+	mu       sync.Mutex // guards the rest and the lines
+	byKey    map[Key]*line
+	serial   int64       // serial number of the latest event of any line
+	kept     list.List   // of *line: lines without waiters, the oldest first
+	expiry   *time.Timer // runs while lines are kept
+	isClosed bool        // no line is kept any more
 
 	glancing    bool      // the goroutine of glances runs
 	glanceHeads []*Waiter // the heads for which glances poll, and some heads that have left or poll themselves
@@ -163,9 +163,9 @@ type poll struct {
 
 // update is what has changed for a waiter that was poked.
 type update struct {
-	served bool  // the poll of the head has served the waiter too, and removed it from the line
-	err    error // why the waiter should leave
-	head   bool  // the waiter is the head now
+	isServed bool  // the poll of the head has served the waiter too, and removed it from the line
+	err      error // why the waiter should leave
+	isHead   bool  // the waiter is the head now
 	// previous is the hold that the previous head got: while that hold lasts, no poll is needed. It is nil if the previous
 	// head left without the lock. A wake-up may have come for that head, so the new head polls immediately.
 	previous   predecessor
@@ -300,7 +300,7 @@ func (q *Lines) takeOutLocked(w *Waiter, got bool) (ends []func()) {
 // emptyLocked keeps a line without waiters if it may be needed again soon, or removes it. A line with an ID is not
 // kept. The caller has to call the returned functions, which end subscriptions, without the mutex.
 func (q *Lines) emptyLocked(l *line, got bool) (ends []func()) {
-	if !got || l.unsub == nil && time.Since(l.othersAt) > q.cfg.Keep || l.key.ID != "" || q.closed {
+	if !got || l.unsub == nil && time.Since(l.othersAt) > q.cfg.Keep || l.key.ID != "" || q.isClosed {
 		return q.removeLocked(l, nil)
 	}
 	l.status = Status{}
@@ -362,7 +362,7 @@ func (q *Lines) expire() {
 func (q *Lines) Close() {
 	q.mu.Lock()
 	var ends []func()
-	q.closed = true
+	q.isClosed = true
 	if q.expiry != nil {
 		q.expiry.Stop()
 	}
@@ -469,7 +469,7 @@ func (q *Lines) takeUpdate(w *Waiter) update {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := w.pending
-	n.head = w.line.waiters.Front() == w.place
+	n.isHead = w.line.waiters.Front() == w.place
 	n.admitted = w.admitted
 	return n
 }

@@ -78,7 +78,7 @@ func TestNewsWakesAHeadThatFindsTooFewPermits(t *testing.T) {
 		if news {
 			q.notify()
 		}
-		if n := q.takeUpdate(second); !poked(second) || !n.head || (n.previous == nil) != news {
+		if n := q.takeUpdate(second); !poked(second) || !n.isHead || (n.previous == nil) != news {
 			t.Errorf("with news: %v, it reads %+v", news, n)
 		}
 		q.leave(second, nil)
@@ -94,7 +94,7 @@ func TestHeadDoesNotLookBehindAHoldThatLasts(t *testing.T) {
 		first := q.enter(key, 0)
 		second, _ := q.join(key, 1, time.Now(), 0)
 		q.leave(first, left)
-		if n := q.takeUpdate(second); !poked(second) || !n.head || (n.previous == nil) != (left == nil) {
+		if n := q.takeUpdate(second); !poked(second) || !n.isHead || (n.previous == nil) != (left == nil) {
 			t.Errorf("it leaves with %s: %+v", name, n)
 		}
 		q.leave(second, nil)
@@ -165,7 +165,7 @@ func TestKeptLineTellsTheNextWaiterWhetherToLookAgain(t *testing.T) {
 // expireAll removes the lines that are kept, before their time.
 func (q *lineTest) expireAll() {
 	q.Close()
-	q.closed = false
+	q.isClosed = false
 }
 
 func TestLinesAreKeptForAWhile(t *testing.T) {

@@ -58,7 +58,7 @@ type Source[S any] struct {
 	// Key identifies the state: watches with the same key share a poller, which uses the Source of the first.
 	Key  any
 	Poll func(ctx context.Context) (S, error)
-	// Listen makes notify be called when the state may have changed. It returns nil if it cannot.
+	// Listen calls notify when the state may have changed. It returns nil if it cannot subscribe.
 	Listen func(ctx context.Context, notify func()) (end func())
 	// Changed reports whether s differs from the last state, which is nil at first. It may complete s.
 	Changed func(last, s *S) bool
@@ -71,7 +71,7 @@ type Source[S any] struct {
 type poller[S any] struct {
 	Source[S]
 	pollers *Pollers[S]
-	serial  int64         // for jitter
+	serial  int64         // seed of the jitter
 	poke    chan struct{} // capacity 1: a message came, or may have been missed
 	joined  chan struct{} // capacity 1: a watch has joined that has no state yet
 	ctx     context.Context
@@ -213,10 +213,10 @@ func (p *poller[S]) run() {
 			failures = 0
 		}
 		if unsubscribe == nil {
-			// What changes before the confirmation is not missed, because the confirmation pokes.
+			// A change before the confirmation is not missed, because the confirmation pokes.
 			unsubscribe = p.Listen(ctx, func() { offer(p.poke) })
 		}
-		// The jitter keeps pollers apart.
+		// The jitter spreads the polls of several pollers.
 		if planned {
 			sleep = max(next.Sub(looked), 0)
 		} else {

@@ -1,6 +1,6 @@
 // Package watch polls the state of locks for callers that want each change. [Pollers.Show] begins a watch. All watches
-// of a lock in a client share a goroutine, which polls after each message, and from time to time. The package knows no
-// locks: it compares states of type S, and passes them on.
+// of a lock in a client share a goroutine, which polls after each message, and from time to time. The package does not
+// depend on locks: it compares states of type S, and passes them on.
 //
 // A state that lasts for less than the shortest pause between two polls may be skipped. When Redis does not answer,
 // the watch continues, and shows the next state that a poll returns.
@@ -24,7 +24,7 @@ type watch[S any] struct {
 
 	mu          sync.Mutex  // guards the rest, and the audience
 	hasState    bool        // the audience has received a state
-	ended       bool        // End was called
+	hasEnded    bool        // End was called
 	stopWaiting func() bool // stops waiting for the end of the context
 }
 
@@ -32,7 +32,7 @@ type watch[S any] struct {
 func (w *watch[S]) until(ctx context.Context, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.ended {
+	if !w.hasEnded {
 		w.stopWaiting = context.AfterFunc(ctx, leave)
 	}
 }
@@ -41,7 +41,7 @@ func (w *watch[S]) until(ctx context.Context, leave func()) {
 func (w *watch[S]) update(s *S, changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ended || w.hasState && !changed {
+	if w.hasEnded || w.hasState && !changed {
 		return
 	}
 	w.hasState = true
@@ -58,10 +58,10 @@ func (w *watch[S]) waits() bool {
 func (w *watch[S]) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ended {
+	if w.hasEnded {
 		return
 	}
-	w.ended = true
+	w.hasEnded = true
 	w.audience.End()
 	if w.stopWaiting != nil {
 		w.stopWaiting()

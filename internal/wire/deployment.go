@@ -1,7 +1,6 @@
-// Package wire talks to one Redis deployment: a server, a master found by Sentinel, or a cluster. It
-// sends requests, sends them again when no reply comes, and returns the replies. It knows connections,
-// nodes, scripts and requests. It does not know locks, holds or leases: its callers give meaning to
-// requests.
+// Package wire sends requests to one Redis deployment: a server, a master found by Sentinel, or a cluster. It sends them
+// again when no reply comes, and returns the replies. It handles connections, nodes, scripts and requests. Locks, holds and
+// leases are the subject of its callers.
 //
 // # A request and its copies
 //
@@ -77,25 +76,25 @@ type Events interface {
 
 // Deployment is one Redis deployment.
 type Deployment struct {
-	rdb     redis.UniversalClient
-	io      redis.UniversalClient // rdb, with our timeouts if rdb allows that
-	cluster clusterNodes          // rdb, if it knows the nodes of a cluster
-	cfg     Config
-	limited bool // rdb has a Limiter
+	rdb        redis.UniversalClient
+	io         redis.UniversalClient // rdb, with our timeouts if rdb allows that
+	cluster    clusterNodes          // rdb, if it knows the nodes of a cluster
+	cfg        Config
+	hasLimiter bool // rdb has a Limiter
 
-	ctx     context.Context // ends when nothing may be sent any more
-	stop    context.CancelFunc
-	sending Tally // goroutines that talk to Redis, which may hang
-	calls   calls
-	senders senders
-	direct  direct
-	health  health
-	opened  prepared
-	slots   atomic.Pointer[[]redis.ClusterSlot] // for a wrapper, see masterOf; nil if not known
-	mode    atomic.Value                        // of string: how to publish under PublishAuto, once known
-	hello   Shared                              // the reply to HELLO
-	slotted atomic.Bool                         // see Slotted
-	inFull  atomic.Bool                         // scripts are sent in full: the server does not permit EVALSHA, or has none
+	ctx       context.Context // ends when nothing may be sent any more
+	stop      context.CancelFunc
+	sending   Tally // goroutines that talk to Redis, which may hang
+	calls     calls
+	senders   senders
+	direct    direct
+	health    health
+	opened    prepared
+	slots     atomic.Pointer[[]redis.ClusterSlot] // for a wrapper, see masterOf; nil if not known
+	mode      atomic.Value                        // of string: how to publish under PublishAuto, once known
+	hello     Shared                              // the reply to HELLO
+	slotted   atomic.Bool                         // see Slotted
+	sendsText atomic.Bool                         // scripts are sent in full: the server does not permit EVALSHA, or has none
 }
 
 // clusterNodes are the methods of *redis.ClusterClient, and of types that embed one, that find the
@@ -130,7 +129,7 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 			d.io = r.WithTimeout(cfg.LongestCall + cfg.AckTimeout) // it shares the pool
 		}
 		o := r.Options()
-		atATime, d.limited = pipelinesOf(o, o.PoolSize), o.Limiter != nil
+		atATime, d.hasLimiter = pipelinesOf(o, o.PoolSize), o.Limiter != nil
 	case *redis.ClusterClient:
 		if r == nil {
 			return nil, errNoRedis

@@ -44,7 +44,7 @@ const (
 // direct has what the callers of a deployment need to send copies themselves.
 type direct struct {
 	rdb        *redis.Client // nil if only workers send, as to a cluster, whose nodes have separate hooks
-	own        bool          // the timeouts of rdb are short enough, and rdb is used itself
+	usesRDB    bool          // the timeouts of rdb are short enough, and rdb is used itself
 	steady     time.Duration // timeout of a copy whose context never ends
 	ways       atomic.Pointer[ways]
 	later      laterHooks   // hook of rdb that detects later hooks
@@ -71,7 +71,7 @@ func (s *direct) prepare(rdb redis.UniversalClient, unlockTimeout time.Duration)
 	}
 	brief := func(d time.Duration) bool { return d > 0 && d <= heldUp }
 	o := r.Options()
-	s.own = o.ContextTimeoutEnabled || brief(o.ReadTimeout) && brief(o.WriteTimeout)
+	s.usesRDB = o.ContextTimeoutEnabled || brief(o.ReadTimeout) && brief(o.WriteTimeout)
 	s.rdb, s.later = r, laterHooks{new(atomic.Bool)}
 	r.AddHook(s.later)
 }
@@ -81,7 +81,7 @@ func (s *direct) prepare(rdb redis.UniversalClient, unlockTimeout time.Duration)
 func (c *call) direct(now time.Time) (by way) {
 	s := &c.d.direct
 	all := s.ways.Load()
-	if all == nil || c.d.limited || s.hooked() || c.r.Script == nil || c.r.Acked || c.r.NoResend {
+	if all == nil || c.d.hasLimiter || s.hooked() || c.r.Script == nil || c.r.Acked || c.r.NoResend {
 		return by
 	}
 	if by = all[0]; c.ctx.Done() == nil && (c.patience >= all[1].within || c.r.OneEffect) {
@@ -141,7 +141,7 @@ func (s *direct) noteHookSearch(c *searchingCopy, answered bool) {
 	case !c.plain():
 		return
 	}
-	if s.own {
+	if s.usesRDB {
 		s.ways.Store(&ways{{s.rdb, heldUp}, {s.rdb, s.steady}})
 		return
 	}

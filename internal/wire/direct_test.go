@@ -34,7 +34,7 @@ func near(t *testing.T) (*Deployment, *faultproxy.Proxy) {
 
 // stayNear takes the last answers for fast ones.
 func stayNear(d *Deployment) {
-	change(d, func(s *sender) { s.repliedAt, s.fast, s.usual, s.far = time.Now(), true, nearby/10, 0 })
+	change(d, func(s *sender) { s.repliedAt, s.isFast, s.usual, s.far = time.Now(), true, nearby/10, 0 })
 }
 
 func change(d *Deployment, how func(s *sender)) {
@@ -81,7 +81,7 @@ func TestCallersAskAServerThatIsNearThemselves(t *testing.T) {
 		}
 	}
 	for what, how := range map[string]func(s *sender){
-		"after a slow answer":              func(s *sender) { s.fast = false },
+		"after a slow answer":              func(s *sender) { s.isFast = false },
 		"to a server that usually is slow": func(s *sender) { s.usual = nearby },
 		"while four others do":             func(s *sender) { s.busy += mostDirect },
 		"while another is without answer":  func(s *sender) { s.overdue++ },
@@ -104,7 +104,7 @@ func TestCallersAskAServerThatIsNearThemselves(t *testing.T) {
 		t.Error("a worker has sent the last")
 	}
 	d.cluster = &nodes{Client: d.rdb.(*redis.Client)} // of which no map is known
-	d.senders.free.fast = true
+	d.senders.free.isFast = true
 	if ask(bg, time.Minute, nil) != 0 {
 		t.Error("a caller has sent a request to a node that is not known")
 	}
@@ -228,7 +228,7 @@ func TestLateReplyToACaller(t *testing.T) {
 					<-free
 				} else {
 					change(d, func(s *sender) {
-						if s.fast {
+						if s.isFast {
 							t.Error("the next request would be sent by its caller")
 						}
 					})

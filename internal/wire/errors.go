@@ -49,7 +49,7 @@ func (e *sentLate) Error() string {
 
 func (e *sentLate) Unwrap() error { return e.error }
 
-// Ended reports whether an error says that a context has ended.
+// Ended reports whether an error is the end of a context.
 func Ended(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
@@ -64,7 +64,7 @@ func CutOff(err error) bool {
 // cut is the error of a context that has ended a request after a copy of it had failed.
 type cut struct {
 	error
-	last error // of the latest such copy
+	last error // failure of the latest copy
 }
 
 func (e *cut) Unwrap() error { return e.error }
@@ -77,7 +77,7 @@ func Cut(ended, last error) error {
 	return &cut{ended, last}
 }
 
-// LastFailure returns what Cut has added; nil: nothing.
+// LastFailure returns the failure that Cut has added, or nil.
 func LastFailure(err error) error {
 	if !Ended(err) {
 		return nil
@@ -172,7 +172,7 @@ func notDialed(err error) bool {
 // error.
 func (d *Deployment) barred(a *Answer) bool {
 	var network net.Error
-	return d.limited && a.unsent && !IsReply(a.Err) && !CutOff(a.Err) && !errors.As(a.Err, &network) &&
+	return d.hasLimiter && a.unsent && !IsReply(a.Err) && !CutOff(a.Err) && !errors.As(a.Err, &network) &&
 		!errors.Is(a.Err, io.EOF) && !strings.HasPrefix(a.Err.Error(), "redis: ")
 }
 

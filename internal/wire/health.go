@@ -17,10 +17,10 @@ var ErrTooLate = errors.New("not asked any more")
 // a dead node, or one that hangs, costs one PING, however many callers there are, and has no stale
 // commands to run when it recovers.
 type health struct {
-	mu   sync.Mutex // guards the rest
-	lost error      // why the server counts as unreachable; nil if it answers; errLate if it may
-	dead bool       // it did not answer the last PING either, or accepts no connection
-	ping *ping      // PING under way, or nil
+	mu     sync.Mutex // guards the rest
+	lost   error      // why the server counts as unreachable; nil if it answers; errLate if it may
+	isDead bool       // the server did not answer the last PING either, or accepts no connection
+	ping   *ping      // PING under way, or nil
 }
 
 // ping is a PING.
@@ -39,7 +39,7 @@ func (d *Deployment) Failed(err error) {
 	}
 	h := &d.health
 	h.mu.Lock()
-	h.lost, h.dead = err, h.dead || notDialed(err)
+	h.lost, h.isDead = err, h.isDead || notDialed(err)
 	h.mu.Unlock()
 }
 
@@ -90,7 +90,7 @@ func (d *Deployment) IsDead(timeout time.Duration) bool {
 	}
 	d.health.mu.Lock()
 	defer d.health.mu.Unlock()
-	return d.health.dead
+	return d.health.isDead
 }
 
 // doubt records that a reply is late. The next requests wait for a PING, if only for its round trip;
@@ -141,7 +141,7 @@ func (d *Deployment) await(p *ping, timeout time.Duration) {
 	}
 	h := &d.health
 	h.mu.Lock()
-	h.lost, h.dead, h.ping = p.err, p.err != nil, nil
+	h.lost, h.isDead, h.ping = p.err, p.err != nil, nil
 	h.mu.Unlock()
 	close(p.done)
 	p.pinged()

@@ -11,12 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Ready finds out how to publish, and whether a script may use keys of several slots. It is called
-// before the first acquire, so that every release knows.
+// Ready finds out how to publish, and whether a script may use keys of several slots. It is called before the first
+// acquire, so that every release can publish in the right way.
 //
-// It asks the server by HELLO, which needs no permission. The type of the go-redis client is not
-// enough: a *redis.ClusterClient may lead to a Sentinel deployment, and a wrapper of any kind to a
-// cluster.
+// It sends HELLO, which needs no permission. The type of the go-redis client is not enough: a *redis.ClusterClient may lead
+// to a Sentinel deployment, and a wrapper of any kind to a cluster.
 //
 // Callers that come together share the reply to one request, and its error. Otherwise ten thousand of
 // them would wait for as many replies before the first acquire.
@@ -52,9 +51,9 @@ func (d *Deployment) FoundSlots() { d.slotted.Store(true) }
 // Shared is a request that is sent until the server has answered it once. One caller sends it for all
 // callers that wait for the reply.
 type Shared struct {
-	known atomic.Bool
-	mu    sync.Mutex // guards under
-	under *question  // request under way, or nil
+	isKnown atomic.Bool
+	mu      sync.Mutex // guards under
+	under   *question  // request under way, or nil
 }
 
 // question is a request under way, with the callers that share it.
@@ -62,12 +61,12 @@ type question struct {
 	done  chan struct{}
 	seats int // how many callers share it; guarded by Shared.mu
 	// Valid once done is closed:
-	err  error
-	left bool // the context of the caller that sent it has ended
+	err        error
+	senderLeft bool // the context of the caller that sent it has ended
 }
 
 // Known reports whether the server has answered.
-func (s *Shared) Known() bool { return s.known.Load() }
+func (s *Shared) Known() bool { return s.isKnown.Load() }
 
 // Ask returns when the server has answered, or with the error. Callers do not share the end of the
 // sender's context: then another one sends the request.
@@ -82,7 +81,7 @@ func (s *Shared) Ask(ctx context.Context, d *Deployment, ask func(context.Contex
 		}
 		select {
 		case <-q.done:
-			if q.err != nil && !q.left {
+			if q.err != nil && !q.senderLeft {
 				return q.err
 			}
 		case <-ctx.Done():
@@ -111,9 +110,9 @@ func (s *Shared) answer(ctx context.Context, q *question, ask func(context.Conte
 	err = errors.New("the request was not sent") // kept if ask panics
 	defer func() {
 		s.mu.Lock()
-		q.err, q.left = err, ctx.Err() != nil
+		q.err, q.senderLeft = err, ctx.Err() != nil
 		if err == nil {
-			s.known.Store(true) // under stays, so that a caller that has just found known false does not send again
+			s.isKnown.Store(true) // under stays, so that a caller that has just found isKnown false does not send again
 		} else {
 			s.under = nil
 		}

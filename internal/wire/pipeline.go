@@ -11,7 +11,7 @@ import (
 type parcel struct {
 	script *Script
 	which  []int // indexes into the batch
-	many   bool
+	isMany bool
 	tries  int // how often it was sent
 	cmd    *packed
 }
@@ -45,7 +45,7 @@ func (d *Deployment) parcels(batch []*Request) (all []*parcel) {
 			if kinds == nil {
 				kinds = map[*Script]*parcel{}
 			}
-			p = &parcel{script: many, which: make([]int, 0, min(len(batch)-i, mostTogether)), many: true}
+			p = &parcel{script: many, which: make([]int, 0, min(len(batch)-i, mostTogether)), isMany: true}
 			kinds[many] = p
 			all = append(all, p)
 		}
@@ -53,7 +53,7 @@ func (d *Deployment) parcels(batch []*Request) (all []*parcel) {
 	}
 	for _, p := range kinds {
 		if len(p.which) == 1 {
-			p.many, p.script = false, batch[p.which[0]].Script
+			p.isMany, p.script = false, batch[p.which[0]].Script
 		}
 	}
 	return all
@@ -62,7 +62,7 @@ func (d *Deployment) parcels(batch []*Request) (all []*parcel) {
 // command returns the command of a parcel.
 func (p *parcel) command(ctx context.Context, batch []*Request, flights []flight, whole bool) *packed {
 	words := func(which []int) []any {
-		if p.many {
+		if p.isMany {
 			return together(p.script, batch, which, whole)
 		}
 		return batch[which[0]].words(nil, whole)
@@ -90,7 +90,7 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 		pipe := node.Pipeline()
 		loaded := map[*Script]bool{}
 		for _, p := range todo {
-			whole := d.inFull.Load() || p.tries == 2 || p.tries == 1 && !loaded[p.script]
+			whole := d.sendsText.Load() || p.tries == 2 || p.tries == 1 && !loaded[p.script]
 			loaded[p.script] = true
 			p.cmd = p.command(ctx, batch, flights, whole)
 			_ = pipe.Process(ctx, p.cmd)
@@ -159,7 +159,7 @@ func spread(sent []redis.Cmder, err error) {
 // a node of a cluster, keys of several slots.
 func (d *Deployment) unpack(p *parcel, batch []*Request, answers []Answer, confirmed int) (alone []int) {
 	err := p.cmd.Err()
-	if !p.many {
+	if !p.isMany {
 		i := p.which[0]
 		answers[i] = d.answer(batch[i], p.cmd.Val())
 		answers[i].Acks, answers[i].Err = confirmed, err

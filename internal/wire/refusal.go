@@ -16,7 +16,7 @@ import (
 // error matches ErrRefused if last is an error reply of Redis, and ErrUnreachable otherwise.
 func NoAnswer(within time.Duration, last error) error {
 	if Ended(last) {
-		last = nil // the text has the time
+		last = nil // the text already contains the time
 	}
 	return failure(last, "within", within)
 }

@@ -18,9 +18,9 @@ const RoundSize = 50
 // Round is a set of requests that are sent together, in pipelines: to several nodes in parallel, and to a
 // near node one pipeline after the other.
 type Round struct {
-	d    *Deployment
-	all  []inRound
-	busy bool // see Busy
+	d      *Deployment
+	all    []inRound
+	isBusy bool // see Busy
 }
 
 type inRound struct {
@@ -39,7 +39,7 @@ func (r *Round) Add(request *Request, done func(sent time.Time, a Answer)) {
 
 // Busy notes that this process seems to be short of processors, and will read replies late. A small round is then sent as
 // one pipeline. For a large one the first reply decides: see lateAfter.
-func (r *Round) Busy() { r.busy = true }
+func (r *Round) Busy() { r.isBusy = true }
 
 // Send sends the round and returns when all requests have got a reply or have failed; in a cluster it
 // returns sooner, and waits for each node in a goroutine. report is called after each pipeline, when done
@@ -91,10 +91,10 @@ const (
 
 // parts has the requests of a round to one node that no pipeline has taken yet.
 type parts struct {
-	mu   sync.Mutex // guards the rest
-	left []inRound
-	size int  // how many requests a pipeline takes
-	wide bool // several pipelines are under way at a time
+	mu     sync.Mutex // guards the rest
+	left   []inRound
+	size   int  // how many requests a pipeline takes
+	isWide bool // several pipelines are under way at a time
 }
 
 // lateAfter is how long a pipeline of a round takes at least if replies are late, for whatever reason. Pipelines one after
@@ -131,10 +131,10 @@ func (p *parts) end() (left []inRound) {
 func (p *parts) widen(pipelines int) (more int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.wide || len(p.left) <= p.size {
+	if p.isWide || len(p.left) <= p.size {
 		return 0
 	}
-	p.wide = true
+	p.isWide = true
 	p.size = min(max(p.size, (len(p.left)+pipelines-1)/pipelines), farRound)
 	return min(pipelines, (len(p.left)+p.size-1)/p.size) - 1
 }
@@ -146,7 +146,7 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inR
 	var others sync.WaitGroup
 	defer others.Wait()
 	widen := func() {
-		if r.busy && len(which) <= farRound || r.d.senders.renewals.tookLong() {
+		if r.isBusy && len(which) <= farRound || r.d.senders.renewals.tookLong() {
 			p.hurry()
 		}
 		if !r.d.isFar(node) {

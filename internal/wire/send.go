@@ -79,10 +79,10 @@ func (d *Deployment) needsText(err error) bool {
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
 		return true
 	case lacks(err, "evalsha"):
-		d.inFull.Store(true)
+		d.sendsText.Store(true)
 		return true
 	case lacks(err, "eval"):
-		d.inFull.Store(false)
+		d.sendsText.Store(false)
 	}
 	return false
 }

@@ -42,7 +42,7 @@ type sender struct {
 	repliedAt time.Time     // when a worker last got a reply
 	away      distance      // distance of the server
 	usual     time.Duration // average time until a reply; 0 if not known
-	fast      bool          // the last reply took less than nearby, and no caller's own copy was without a reply since
+	isFast    bool          // the last reply took less than nearby, and no caller's own copy was without a reply since
 	latest    time.Duration // how long the latest pipeline of a round took
 	willPace  bool          // a timer will call paceLocked
 
@@ -105,7 +105,7 @@ type senders struct {
 	renewals sender // errands of Put, one pipeline at a time
 	free     sender // requests that never wait: second copies, and those that need a separate connection
 
-	mapped atomic.Bool // go-redis knows which node of the cluster has which keys
+	hasMap atomic.Bool // go-redis knows which node of the cluster has which keys
 
 	mu     sync.Mutex         // guards byNode
 	byNode map[string]*sender // requests of callers, by node of a cluster
@@ -126,8 +126,8 @@ func (s *senders) setLimits(d *Deployment, alone, atATime int) {
 
 // answered records that a command got a reply. In a cluster, go-redis has its map then.
 func (d *Deployment) answered() {
-	if d.cluster != nil && !d.senders.mapped.Load() {
-		d.senders.mapped.Store(true)
+	if d.cluster != nil && !d.senders.hasMap.Load() {
+		d.senders.hasMap.Store(true)
 	}
 }
 
@@ -140,7 +140,7 @@ func (d *Deployment) senderOf(r *Request) *sender {
 		return &s.free
 	case d.cluster == nil:
 		return &s.one
-	case !s.mapped.Load():
+	case !s.hasMap.Load():
 		return &s.free // to find the node, go-redis may send a request, which takes time
 	}
 	// Each node has a sender, so that a node that hangs does not hold up requests to the others.
@@ -196,7 +196,7 @@ func (s *sender) put(j job, now time.Time, by way) (self *worker, begins bool) {
 // directLocked reports whether a caller may send its request itself: few are under way, and the server is near, because
 // the last reply and most before it were fast.
 func (s *sender) directLocked() bool {
-	return s.busy <= mostDirect && s.fast && s.usual < nearby && s.overdue == 0
+	return s.busy <= mostDirect && s.isFast && s.usual < nearby && s.overdue == 0
 }
 
 // waitsLocked returns how many jobs wait.
@@ -359,7 +359,7 @@ func (s *sender) noteReplyLocked(now time.Time, took time.Duration) {
 		s.usual = took
 	}
 	s.usual += (took - s.usual) / 8
-	s.fast = took < nearby
+	s.isFast = took < nearby
 }
 
 // took records the time of a pipeline of a round, which has no worker.

@@ -152,7 +152,7 @@ func (s *sender) takeNext(w *worker, answered bool) (more, rests bool) {
 	if answered {
 		s.noteReplyLocked(now, now.Sub(w.sent))
 	} else if w.by.client != nil {
-		s.fast = false
+		s.isFast = false
 		s.d.direct.cut.Store(now.UnixNano())
 	}
 	w.by = way{}
@@ -494,7 +494,7 @@ func (w *worker) sendOne() (answered bool) {
 	} else if j.errand == nil {
 		abandoned = j.call.abandoned
 	}
-	one, r := newCopy(j.context(), j.r, w.s.d.inFull.Load(), until, abandoned), j.r
+	one, r := newCopy(j.context(), j.r, w.s.d.sendsText.Load(), until, abandoned), j.r
 	if !j.leaves(&one.flight) {
 		j.ended()
 		*j = job{}
