@@ -148,10 +148,10 @@ func Margin(p Protocol) time.Duration { return property(p, Bounded.Margin) }
 // LongestLease bounds the leases of the lock; 0 if only MaxLease does.
 func LongestLease(p Protocol) time.Duration { return property(p, Bounded.LongestLease) }
 
-// Revocable is a protocol whose holders can be asked to release the lock.
+// Revocable is a protocol whose holders can get a request to release the lock.
 type Revocable interface{ Revocation() Revocation }
 
-// RevocationOf returns the Revocation of a protocol, or nil if its holders cannot be asked to release.
+// RevocationOf returns the Revocation of a protocol, or nil if its holders cannot get a request to release.
 func RevocationOf(p Protocol) Revocation { return property(p, Revocable.Revocation) }
 
 // Growing is a protocol whose waiters stay out of the queue while they request more permits than exist: no

@@ -70,7 +70,7 @@ func (c *Cron) Last() Request[Run] {
 
 // ClaimedTicks are the ticks from one time to another that were claimed, in ms since 1970.
 type ClaimedTicks struct {
-	Known bool  // Redis knows of any tick
+	Known bool  // Redis has any claimed tick
 	Since int64 // ticks up to this time are unknown
 	Ticks []int64
 }

@@ -12,7 +12,7 @@ import (
 type Revocation interface {
 	// Ready is called before RequestRelease and Listen: it finds out how to publish.
 	Ready(ctx context.Context) error
-	// RequestRelease asks the holders with these ids, MostAsked at the most.
+	// RequestRelease requests the release by the holders with these ids, at most MostAsked.
 	RequestRelease(ids []string) Request[bool]
 	// Asked requests whether the holder with an id was asked to release. The outcome is Done if it was,
 	// and Removed if it was not.

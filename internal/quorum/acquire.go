@@ -19,8 +19,8 @@ const (
 	// are not much finer.
 	hurryGrace = time.Millisecond
 
-	// togetherEvery: after so many tries in a row that met votes for the same rival, but no holder,
-	// a try asks all nodes in parallel.
+	// togetherEvery is the number of consecutive tries that met votes for the same rival, but no holder, after which a try
+	// sends requests to all nodes in parallel.
 	togetherEvery = 4
 
 	// hesitations is the number of clashes after which the hesitation does not grow any more.
@@ -55,9 +55,9 @@ type try struct {
 	began  time.Time // by the real clock, like contexts
 
 	f           *fanout
-	alarm       seam.Timer // nil: it was not needed yet
-	first       int        // node to ask before the others; -1 if none, or if it was asked
-	requestedAt time.Time  // when the nodes were asked, except the first one
+	alarm       seam.Timer // nil until it is needed
+	first       int        // node that gets the first request, before the others; -1 without one, or after that request
+	requestedAt time.Time  // when the requests were sent, except the first one
 	hasPace     bool       // t.pace has the time that a quorum took to reply
 }
 
@@ -131,15 +131,14 @@ func (l *Lock) backOff(splits int) time.Duration {
 	return min(max(backoff, time.Duration(l.pace.Load()))<<min(splits, 20), l.cfg.LongestPoll)
 }
 
-// vote asks the nodes for votes, and reports whether a quorum has voted and is at the token.
+// vote requests the votes of the nodes, and reports whether a quorum has voted and is at the token.
 //
-// It does not cancel requests under way when there are enough votes: the more nodes vote,
-// the more may fail later.
+// It does not cancel requests under way when there are enough votes: the more nodes vote, the more may fail later.
 //
-// After a release, all waiters ask one node first, and only the waiter that gets its vote asks the
-// others. So they do not split the votes. But that vote may belong to a client that died before it
-// asked the others. So after several tries that met the same vote, a try asks all nodes in parallel.
-// Tries that met different votes show that some client makes progress, and would cost it votes.
+// After a release, all waiters send their first request to one node, and only the waiter that gets its vote sends requests
+// to the others. So they do not split the votes. But that vote may belong to a client that died before it sent the other
+// requests. So after several tries that met the same vote, a try sends requests to all nodes in parallel. Tries that met
+// different votes show that some client makes progress; requests to all nodes would cost it votes.
 func (t *try) vote(ctx context.Context) bool {
 	t.f = t.fanout()
 	defer t.f.end()
@@ -216,7 +215,7 @@ func (t *try) step(ctx context.Context) decision {
 	return verdict
 }
 
-// askOthers asks all nodes but the one that was asked first.
+// askOthers requests the votes of all nodes except the first one.
 func (t *try) askOthers(ctx context.Context) {
 	others := make([]bool, t.n)
 	for i := range others {

@@ -34,8 +34,7 @@ func readHighest(a wire.Answer) (r reply, err error) {
 	return r, nil
 }
 
-// survey asks all nodes for their identity and state. It closes answered, unless nil, as soon as a
-// quorum has replied.
+// survey requests the identity and state of all nodes. It closes answered, unless nil, as soon as a quorum has replied.
 func (q *quarantine) survey(ctx context.Context, answered chan<- struct{}) (nodes map[int]*nodeReport, failed failures) {
 	f := q.fanout()
 	defer f.end()
@@ -101,8 +100,8 @@ func (q *quarantine) note(i int, a *nodeReport, sent time.Time) error {
 	return nil
 }
 
-// refresh asks all nodes for their identity and state, and admits those whose quarantine is over. It
-// closes answered, unless nil, as soon as a quorum has replied.
+// refresh requests the identity and state of all nodes, and admits the nodes whose quarantine is over. It closes answered,
+// unless nil, as soon as a quorum has replied.
 func (q *quarantine) refresh(ctx context.Context, answered chan<- struct{}) error {
 	began := q.clock.Now()
 	nodes, failed := q.survey(ctx, answered)
@@ -136,10 +135,9 @@ func (q *quarantine) refreshSoon() {
 	})
 }
 
-// admit lets nodes vote whose quarantine was over before they were asked. The floor of their
-// counters is the highest counter of the nodes that could vote all the time, if these are so many that
-// every past quorum contains one of them (model: readCounter, NO_RESTORE). Otherwise the floor is the
-// time, which is above all counters.
+// admit lets nodes vote whose quarantine was over before the request for their state was sent. The floor of their counters
+// is the highest counter of the nodes that could vote all the time, if these are so many that every past quorum contains
+// one of them (model: readCounter, NO_RESTORE). Otherwise the floor is the time, which is above all counters.
 //
 // The quarantine must be over before the counters are read. Then no hold that relies on a forgotten
 // vote is valid or can become valid. Otherwise such a hold could raise the counter of a node after
@@ -235,7 +233,7 @@ func (l *Lock) Bootstrap(ctx context.Context) error {
 	case admitted == l.n:
 		return nil
 	case voted > 0:
-		// No hold can be valid for which none of those has voted that may.
+		// Each valid hold has the vote of one of the admitted nodes.
 		return argErr("Bootstrap: %d of %d nodes vote already: this is no new deployment", admitted, l.n)
 	}
 	if failed := q.admitWith(ctx, floor, nodes, func(int, *nodeReport) bool { return true }); len(failed) > 0 {

@@ -78,8 +78,8 @@ func (b *ballot) wanted() bool {
 	return !b.isClosed
 }
 
-// answered records the reply to a request for a vote (see learn). A release that waits for the reply continues after
-// that, so it knows of the vote.
+// answered records the reply to a request for a vote (see learn). A release that waits for the reply continues after that,
+// so it takes the vote back.
 func (b *ballot) answered(r *reply, began, now time.Time, prompt time.Duration) {
 	b.mu.Lock()
 	v := &b.votes[r.node]
@@ -234,7 +234,7 @@ func (b *ballot) ended(r reply, now time.Time) evidence {
 	return b.state(&v)
 }
 
-// unanswered returns what is known of a node that does not reply to a renewal. A vote that was granted again had been
+// unanswered returns the evidence about a node that does not reply to a renewal. A vote that was granted again had been
 // lost before. The caller holds the mutex.
 func (b *ballot) unanswered(node int) evidence {
 	if means[b.state(&b.votes[node])].mayBeOurs {

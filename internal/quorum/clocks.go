@@ -42,10 +42,10 @@ func (s *Knowledge) get() nodeView {
 
 // nodeView is the knowledge of a node at one time.
 type nodeView struct {
-	epoch      string        // the node's process, and since when that must not vote
+	epoch      string        // the node's process, and since when that process must not vote
 	epochSince time.Time     // when this client first got the epoch
 	evicts     string        // the policy, if it may evict keys
-	longest    time.Duration // longest lease of RedLocks that the node knows
+	longest    time.Duration // longest lease of RedLocks that the node has stored
 
 	// When our clock showed clockAt, the node's showed clock, give or take fuzz. clockAt is zero if that is
 	// not known.
@@ -61,7 +61,7 @@ func (v *nodeView) noteEpoch(epoch string, now time.Time) {
 	}
 }
 
-// times returns the bounds of what the node's clock shows now.
+// times returns the bounds of the current time on the node's clock.
 func (v nodeView) times(now time.Time) (lower, upper time.Duration) {
 	age := now.Sub(v.clockAt)
 	fuzz := v.fuzz + age/clockDrift
@@ -94,8 +94,8 @@ func (q *quarantine) window() (lo, hi int64) {
 	return (upper[len(upper)/2] - q.skew).Microseconds(), (lower[len(lower)/2] + q.skew + q.flight).Microseconds()
 }
 
-// times returns the lower and upper bounds of what the nodes' clocks show, each sorted. The clock of a
-// node that cannot be reached is extrapolated.
+// times returns the lower and upper bounds of the current times on the nodes' clocks, each sorted. The clock of a node that
+// cannot be reached is extrapolated.
 func (q *quarantine) times() (lower, upper []time.Duration) {
 	now := q.clock.Now()
 	for _, n := range q.nodes {

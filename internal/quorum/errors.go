@@ -29,8 +29,7 @@ type noQuorum struct{}
 func (noQuorum) Error() string        { return "no quorum" }
 func (noQuorum) Is(target error) bool { return target == wire.ErrUnreachable }
 
-// ofNode is the failure of a node. It matches what the node has replied, but not wire.ErrRefused:
-// the others may grant the lock.
+// ofNode is the failure of a node. It matches the node's reply, but not wire.ErrRefused: the others may grant the lock.
 type ofNode struct{ error }
 
 func (e ofNode) Unwrap() error {

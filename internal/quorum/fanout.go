@@ -8,8 +8,8 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// fanout asks nodes, and collects their replies until the caller calls end. Requests under
-// way are not canceled then.
+// fanout sends requests to nodes, and collects their replies until the caller calls end. Requests under way are not
+// canceled then.
 type fanout struct {
 	l           *Lock
 	signal      chan struct{}    // capacity 1: there are replies for the collector, at least wants
@@ -74,7 +74,7 @@ type question struct {
 	// read reads the reply.
 	read func(wire.Answer) (reply, error)
 
-	ballot *ballot   // ballot of the hold that the requests ask votes for; nil if they ask for none
+	ballot *ballot   // ballot of the hold, for requests for votes; otherwise nil
 	began  time.Time // when the round of renewals began; zero for an acquire
 
 	// back is the release that takes votes back, or nil. It makes the requests, once earlier requests to the

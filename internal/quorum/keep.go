@@ -8,7 +8,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// renewalRound is one round of renewals: each node is asked to renew its vote for a hold.
+// renewalRound is one round of renewals: a request to each node to renew its vote for a hold.
 //
 // If so many votes have lasted that the other nodes are no quorum, no other owner can have had the lock since
 // the last confirmation. Any other hold needs the vote of one of these nodes. There, the other vote ended
@@ -175,8 +175,8 @@ func (l *Lock) sendRenewal(id string, lease time.Duration, d protocol.Dispatch) 
 	})
 }
 
-// renewalErrand asks a node to renew its vote for a hold. Each hold has one errand per node, so a slow node
-// has at most one of its renewals under way. It implements wire.Errand.
+// renewalErrand is a request to a node to renew its vote for a hold. Each hold has one errand per node, so a slow node has
+// at most one of its renewals under way. It implements wire.Errand.
 type renewalErrand struct {
 	l      *Lock
 	ballot *ballot
@@ -233,10 +233,9 @@ func (n *renewalRound) start() {
 	}
 }
 
-// lost returns the nodes that are known to be silent, if the others are a quorum. An errand to such a
-// node would wait for a PING, and the round with it. A hold that lost a vote to a rival for a moment
-// would then ask for it only once or twice in its lease. The PING is under way, so the first round
-// after the node is back asks it again.
+// lost returns the nodes that are known to be silent, if the others are a quorum. An errand to such a node would wait for a
+// PING, and the round with it. A hold that lost a vote to a rival for a moment would then request it only once or twice in
+// its lease. The PING is under way, so the first round after the node is back includes the node.
 func (n *renewalRound) lost() []bool {
 	lost, count := make([]bool, n.n), 0
 	for i, node := range n.nodes {
@@ -289,7 +288,7 @@ func (e *renewalErrand) Request() (*wire.Request, error) {
 	e.ballot.mu.Unlock()
 	r, err := n.request(e.node)
 	if err == nil {
-		r.FailFast, r.NoResend = true, true // the next round asks again
+		r.FailFast, r.NoResend = true, true // the next round repeats the request
 	}
 	return r, err
 }

@@ -130,7 +130,7 @@ func (l *Lock) Release(id string, entries int) protocol.Task {
 	})
 }
 
-// Abandon implements protocol.Protocol. The ballot knows whether a copy may come late.
+// Abandon implements protocol.Protocol. The ballot records whether a copy may come late.
 func (l *Lock) Abandon(id string, _ bool) protocol.Task {
 	return l.task(func(ctx context.Context) protocol.Result[protocol.Kept] { return l.abandon(ctx, id) })
 }
@@ -220,7 +220,7 @@ func (n *release) quarantined(ctx context.Context) decision {
 	return n.tally.release()
 }
 
-// askOthers asks the nodes that never voted for the hold whether they have voted for another since.
+// askOthers requests from the nodes that never voted for the hold whether they have voted for another since.
 func (n *release) askOthers(ctx context.Context, f *fanout, id string, voters []bool) decision {
 	all, others := &releaseRequests{Lock: n.Lock, id: id}, make([]bool, n.n)
 	for i := range others {

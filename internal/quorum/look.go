@@ -77,8 +77,8 @@ func (l *Lock) inspect(ctx context.Context) protocol.Result[protocol.State] {
 	})
 }
 
-// ForceUnlock implements protocol.Protocol. Without an id it first asks each node for the id of the hold that has its
-// vote: a newer hold keeps the vote.
+// ForceUnlock implements protocol.Protocol. Without an id it first requests from each node the id of the hold that has its
+// vote, so that a newer hold keeps the vote.
 func (l *Lock) ForceUnlock(holdID string) protocol.Request[bool] {
 	return request[bool]{func(ctx context.Context) protocol.Result[bool] {
 		t := tally{size: l.size}

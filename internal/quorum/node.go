@@ -26,8 +26,8 @@ func (l *Lock) foremost() int {
 	return -1
 }
 
-// patience returns how long to wait for a single node before the others are asked: a multiple of the
-// time that a quorum takes.
+// patience returns how long to wait for the reply of the first node before requests to the others: a multiple of the time
+// that a quorum takes.
 func (l *Lock) patience() time.Duration {
 	return max(8*time.Duration(l.pace.Load()), 5*time.Millisecond)
 }
@@ -51,7 +51,7 @@ type reply struct {
 	says      says
 	usual     time.Duration // how long the node's previous reply took
 
-	stamp    string        // granted, continuous, fresh: stamp of the vote; released: the same, if asked for
+	stamp    string        // granted, continuous, fresh: stamp of the vote; released: the same, if requested
 	count    int64         // granted: new value of the counter
 	age      time.Duration // continuous, fresh, and released with a stamp: how long the vote has lasted
 	id       string        // busy, votedFor, released by force: the hold that has or had the vote
@@ -77,7 +77,7 @@ const (
 	votedFor               // inspect: the node votes for a hold
 )
 
-// isVote reports whether the node votes for the hold that asked.
+// isVote reports whether the node votes for the hold of the request.
 func (s says) isVote() bool { return s == granted || s == continuous || s == fresh }
 
 // scan reads the first items of a list into *int64 and *string. It reports whether the list has them.

@@ -67,7 +67,7 @@ func (r revocation) Asked(id string) protocol.Task {
 	})
 }
 
-// poll asks all nodes, and counts which of them have a request to release, until decides returns true.
+// poll sends requests to all nodes, and counts which of them have a request to release, until decides returns true.
 func (l *Lock) poll(ctx context.Context, request func(i int) *wire.Request, decides func(*tally) bool) (t tally, err error) {
 	f := l.fanout()
 	defer f.end()

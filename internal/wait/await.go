@@ -15,8 +15,8 @@ import (
 // Call waits in a line of its client for a hold, or for another change in Redis. Only the head of a line subscribes and
 // polls: after each message, when the lease of the holder ends, and at the longest poll.
 //
-// A waiter that becomes the head polls immediately, unless it knows who holds the lock. So no wake-up is lost if the
-// waiter that was woken leaves.
+// A waiter that becomes the head polls immediately, unless it gets the hold of the previous head as its predecessor. So no
+// wake-up is lost if the waiter that was woken leaves.
 type Call struct {
 	Lines   *Lines
 	Poller  Poller

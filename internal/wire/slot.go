@@ -39,9 +39,9 @@ func (d *Deployment) Carrier(ctx context.Context, channel string) (name string, 
 	return node.(*redis.Client).Options().Addr, node, nil
 }
 
-// masterOf returns a name for the node that serves a slot. A wrapper of a cluster client does not show
-// its nodes, so this asks the cluster. Subscriptions with the same name share a connection: go-redis
-// finds the node by the first channel. If the cluster does not answer that, each slot has its own name.
+// masterOf returns a name for the node that serves a slot. A wrapper of a cluster client does not show its nodes, so
+// masterOf requests the slots of the cluster. Subscriptions with the same name share a connection: go-redis finds the node
+// by the first channel. Without a reply of the cluster, each slot has its own name.
 func (d *Deployment) masterOf(ctx context.Context, slot int) (name string, err error) {
 	all := d.slots.Load()
 	if all == nil {
