@@ -136,7 +136,7 @@ end
 
 -- outlast gives the line a TTL, in case no waiter ever comes back. The TTL is far beyond all deadlines, because waiters of
 -- Redisson do not set one. All keys get the same TTL, so the queue's TTL is the TTL of all keys, unless a key may be new.
--- If deadline is given, no key is new, and no waiter without a TTL has a later deadline.
+-- If deadline is given, no key is new, and no other waiter that sets no TTL has a later deadline.
 local function outlast(deadline)
   local kept = redis.call('pttl', queue)
   local last = deadline or redis.call('zrevrange', deadlines, 0, 0, 'withscores')[2] or now

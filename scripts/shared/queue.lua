@@ -22,8 +22,8 @@ local most = 100
 -- WINDOW is how many shared waiters that have been woken may not have entered yet.
 local WINDOW = 32
 
--- gone describes the waiters that have left and may have kept others out: their lowest rank, and whether any was
--- exclusive. slid is how many have left the shared queue.
+-- gone describes the holds and waiters that have left and may have kept others out: their lowest rank, and whether any
+-- was exclusive. slid is how many have left the shared queue.
 local gone
 local slid = 0
 
