@@ -27,7 +27,7 @@ func (b *Barrier) Set(ctx context.Context) error {
 	return b.change(ctx, func(op protocol.Op) protocol.Request[protocol.Kept] { return b.proto.Set(op) })
 }
 
-// Lift lets all pass who wait. An unknown outcome is as with [Barrier.Set].
+// Lift lets all waiters pass. An unknown outcome is as with [Barrier.Set].
 func (b *Barrier) Lift(ctx context.Context) error {
 	return b.change(ctx, func(op protocol.Op) protocol.Request[protocol.Kept] { return b.proto.Lift(op) })
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// CheckReport is what [Client.Check] has found.
+// CheckReport is the result of [Client.Check].
 type CheckReport struct {
 	Findings []Finding // what is wrong
-	Unseen   []Finding // what the server does not tell this user: it may be right or wrong
+	Unseen   []Finding // what the server does not show this user: it may be right or wrong
 }
 
 // Finding is one thing that is wrong, or may be. What its Code can be:

@@ -17,12 +17,12 @@ import (
 // https://go-rlock.github.io/rlock/latest/synchronizers/#election
 type Election struct{ inspected }
 
-// Leader is who leads an election; the zero Leader is nobody.
+// Leader is the leader of an election; the zero Leader means that there is none.
 type Leader struct {
-	Value   string  // what it proclaims
+	Value   string  // value that the leader proclaims
 	HoldID  string  // Lease.HoldID
 	Token   int64   // Lease.Token
-	Process Process // that leads
+	Process Process // process of the leader
 }
 
 // NewElection returns an election of one leader.
@@ -110,7 +110,7 @@ func (e *Election) Proclaim(ctx context.Context, lease *Lease, value string) err
 	return nil
 }
 
-// Leader returns who leads. The error matches ErrNoLeader if nobody does.
+// Leader returns the leader. The error matches ErrNoLeader if there is none.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	s, err := coreOf(e).inspect(ctx)
 	leader := leaderOf(&s)
@@ -120,8 +120,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return leader, err
 }
 
-// Candidates returns who waits to lead, in order: at most a hundred ids as in Leader.HoldID. A dead one
-// stays for a waiter lease. Errors: see [Inspector].
+// Candidates returns the waiting candidates, in order: at most a hundred ids as in Leader.HoldID. A dead
+// one stays for a waiter lease. Errors: see [Inspector].
 func (e *Election) Candidates(ctx context.Context) (holdIDs []string, err error) {
 	l := coreOf(e)
 	r, err := ask(ctx, l, func() protocol.Request[[]string] { return l.proto.(*protocol.Election).Candidates() })

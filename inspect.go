@@ -11,7 +11,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// IsLocked reports whether anybody holds the lock; for one side of a read-write lock, that side.
+// IsLocked reports whether the lock is held; for one side of a read-write lock, that side.
 func (l Inspection) IsLocked(ctx context.Context) (bool, error) {
 	held, _, err := l.ofHold(ctx, "")
 	return held, err
@@ -23,7 +23,7 @@ func (l *core) ofHold(ctx context.Context, id string) (held bool, entries int, e
 	return p.Outcome.Held, p.Outcome.Entries, err
 }
 
-// State returns who holds the lock, as Redis shows it now.
+// State returns the holders of the lock, as Redis shows them now.
 func (l Inspection) State(ctx context.Context) (State, error) {
 	s, err := l.inspect(ctx)
 	return s.State, err

@@ -245,8 +245,8 @@ func (m *MultiLock) each(ctx context.Context, fn func(l Inspector) (bool, error)
 	return nil
 }
 
-// IsLocked reports whether anybody holds any member. The members are asked one after the other. If one
-// is no [Inspector], it fails with ErrInvalidArgument.
+// IsLocked reports whether any member is held. It sends a request for one member after the other. If a
+// member is no [Inspector], it fails with ErrInvalidArgument.
 func (m *MultiLock) IsLocked(ctx context.Context) (locked bool, err error) {
 	err = m.each(ctx, func(l Inspector) (bool, error) {
 		locked, err = l.IsLocked(ctx)

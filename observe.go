@@ -55,7 +55,7 @@ type DropObserver interface {
 	Dropped(events int) // how many
 }
 
-// Event is what all events share. A field is zero if it is not known, or does not apply.
+// Event has the fields that all events share. A field is zero if it is not known, or does not apply.
 type Event struct {
 	Lock    string // the name, with the prefix
 	Type    string // as "Lock" or "FairReadWriteLock": the one of the acquire
@@ -76,7 +76,7 @@ type AcquireEvent struct {
 	HolderID   string        // the latest known hold that kept the acquire out; empty without one
 	Attempts   int           // requests for the lock
 	Contended  bool          // the acquire has waited
-	Reentry    bool          // it has entered a hold again, or was refused that
+	Reentry    bool          // the acquire has entered a hold again, or the re-entry was refused
 	HandedOver bool          // a holder of this Client has handed its hold over: see WithHandOver
 	Err        error
 }
@@ -109,8 +109,8 @@ type LeadershipEvent struct {
 // UnlockEvent is the end of an Unlock.
 type UnlockEvent struct {
 	Event
-	Ends       bool          // the hold has ended by this; otherwise other leases of it are open, or it was lost
-	HandedOver bool          // it ends, and the next waiter of this Client has it
+	Ends       bool          // the hold has ended by this Unlock; otherwise it has other open leases, or was lost
+	HandedOver bool          // the hold ends here, and the next waiter of this Client has it
 	Held       time.Duration // since this lease was acquired; if it Ends, since the hold began
 	Err        error
 }

@@ -88,8 +88,8 @@ func (s *PermitSemaphore) Available(ctx context.Context) (int, error) {
 // PermitState is what Redis shows of a PermitSemaphore at one moment.
 type PermitState struct {
 	Set       bool // the number of permits was set
-	Permits   int  // how many there are
-	Available int  // how many of them are free
+	Permits   int  // number of permits, free or not
+	Available int  // number of free permits
 	Holders   []PermitHolder
 	Waiters   int // in this client, without those that need more than there are; WithFairness in all
 }
@@ -102,7 +102,7 @@ type PermitHolder struct {
 	Process Process       // whose hold it is
 }
 
-// State returns who holds the permits. Errors are as from an [Inspector].
+// State returns the holders of the permits. Errors are as from an [Inspector].
 func (s *PermitSemaphore) State(ctx context.Context) (PermitState, error) {
 	c, err := s.count(ctx, true)
 	if err != nil {

@@ -98,8 +98,8 @@ func (s *Semaphore) Available(ctx context.Context) (int, error) {
 // SemaphoreState is what Redis shows of a Semaphore at one moment.
 type SemaphoreState struct {
 	Set       bool // the number of permits was set
-	Known     bool // it is known how many there are: see SetPermits
-	Permits   int  // how many there are, free or not, if that is known; else 0
+	Known     bool // the number of permits is known: see SetPermits
+	Permits   int  // number of permits, free or not, if known; else 0
 	Available int  // how many are free; less than 0 if more are taken than there are
 	Waiters   int  // in this client, without those that need more permits than there are
 }

@@ -37,7 +37,7 @@ type Holder struct {
 	Process Process // process of the holder
 }
 
-// Locked reports whether anybody holds the lock.
+// Locked reports whether the lock has a holder.
 func (s State) Locked() bool { return len(s.Holders) > 0 }
 
 func (s State) held(on protocol.Side) bool {

@@ -9,7 +9,7 @@ import (
 	"github.com/go-rlock/rlock/internal/watch"
 )
 
-// Watch sends the [State] to a channel, now and after each change that it sees, until ctx or the client ends:
+// Watch sends the [State] to a channel, now and after each change that a poll shows, until ctx or the client ends:
 // that closes the channel. The channel has only the latest state, and no new one while Redis cannot be
 // reached, so it does not prove that a lock is free or held. The error matches ErrInvalidArgument or ErrClosed.
 func (l Inspection) Watch(ctx context.Context) (<-chan State, error) {
