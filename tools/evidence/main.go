@@ -102,7 +102,7 @@ func writePage(dir string) error {
 }
 
 // check returns what is wrong, a line each: promises without a test, tests that do not exist, that did not run or did not
-// pass, and a page that is not that of the run.
+// pass, and a page that another run, or a hand, has written.
 func check(dir string) (faults []string, err error) {
 	say := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	promises, err := parse(dir)

@@ -38,7 +38,7 @@ type Run struct {
 	Minutes float64 `json:"minutes"`
 }
 
-// Result is that of one test, with its cases.
+// Result says what one test has found, with its cases.
 type Result struct {
 	Folder  string   `json:"folder"`
 	Name    string   `json:"name"`
@@ -60,7 +60,7 @@ const (
 // environment switches on what the tests leave out on an ordinary day, and makes what is missing a failure.
 var environment = []string{"RLOCK_NIGHTLY=1", "RLOCK_THOROUGH=1", "RLOCK_REQUIRE_REDIS=1", "RLOCK_REQUIRE_INTEROP=1"}
 
-// arguments has those of the tests of a folder.
+// arguments has what the tests of a folder are called with.
 var arguments = map[string][]string{"internal/sim": {"-args", "-sim.all"}}
 
 func (e *Evidence) of(t Named) *Result {
