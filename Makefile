@@ -33,7 +33,7 @@ nightly: ## what may find a fault that nobody knows: new seeds, killed processes
 model: ## check the model of RedLock's tokens (needs spin and gcc)
 	model/check
 
-evidence: ## run the tests that docs/guarantees.md names, and write docs/evidence.md (needs all that nightly needs but databases; ARGS='-only quorum' for some folders)
+evidence: ## run the tests that docs/guarantees.md names, and write docs/evidence.md (needs all that nightly needs but databases; ARGS='-only test/quorum/' for some of them)
 	cd tools && go run ./evidence -dir .. $(ARGS)
 
 evidence-check: ## each promise has a test whose last run passed, and docs/evidence.md is of that run

@@ -2,7 +2,7 @@
 // and makes docs/evidence.md of that. Usage:
 //
 //	cd tools && go run ./evidence -dir ..          runs all tests; writes both files
-//	cd tools && go run ./evidence -dir .. -only P  runs the folders that P matches; keeps other results of this commit
+//	cd tools && go run ./evidence -dir .. -only P  runs the tests that P matches, as in "test/quorum/Test"; keeps other results of this commit
 //	cd tools && go run ./evidence -dir .. -page    writes the page of the last run again
 //	cd tools && go run ./evidence -dir .. -check   runs nothing; fails for a promise without a run that passed
 package main
@@ -28,7 +28,7 @@ func main() {
 	dir := flag.String("dir", ".", "folder of the repository")
 	checks := flag.Bool("check", false, "run nothing, and fail for a promise without a run that passed")
 	page := flag.Bool("page", false, "run nothing, and write the page of the last run")
-	only := flag.String("only", "", "run the tests of folders that this expression matches")
+	only := flag.String("only", "", "run the tests whose folder and name, such as test/quorum/TestX, match this expression")
 	flag.Parse()
 	var err error
 	var faults []string
@@ -52,9 +52,9 @@ func main() {
 	}
 }
 
-// evidence runs the tests of all promises, or of some folders, and writes what they found.
+// evidence runs the tests of all promises, or some of them, and writes what they found.
 func evidence(dir, only string) error {
-	folders, err := regexp.Compile(only)
+	wanted, err := regexp.Compile(only)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func evidence(dir, only string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	now, err := runAll(dir, promises, folders, last)
+	now, err := runAll(dir, promises, wanted, last)
 	if err != nil {
 		return err
 	}

@@ -87,46 +87,28 @@ func byFolder(promises []Promise) map[string][]string {
 	return all
 }
 
-// runAll runs the tests, a folder at a time. What another run of the same commit has found in other folders is kept.
-func runAll(dir string, promises []Promise, folders *regexp.Regexp, last *Evidence) (*Evidence, error) {
+// runAll runs the tests, a folder at a time. What another run of the same commit has found of other tests is kept.
+func runAll(dir string, promises []Promise, only *regexp.Regexp, last *Evidence) (*Evidence, error) {
 	e := &Evidence{Run: describe(dir)}
 	kept := last.Run.Commit == e.Run.Commit
 	began := time.Now()
 	all := byFolder(promises)
 	for _, folder := range slices.Sorted(maps.Keys(all)) {
-		if !folders.MatchString(folder) {
-			for _, name := range all[folder] {
-				if r := last.of(Named{Folder: folder, Name: name}); r != nil && kept {
-					e.Tests = append(e.Tests, *r)
-				}
+		var names []string
+		for _, name := range all[folder] {
+			if only.MatchString(folder + "/" + name) {
+				names = append(names, name)
+			} else if r := last.of(Named{Folder: folder, Name: name}); r != nil && kept {
+				e.Tests = append(e.Tests, *r)
 			}
+		}
+		if len(names) == 0 {
 			continue
 		}
-		cmd := exec.Command("go", append([]string{"test", "-json"}, testArguments(folder, all[folder])...)...)
-		read := readTests
-		if folder == "model" {
-			cmd, read = exec.Command("./check"), readModel
-		}
-		cmd.Dir = filepath.Join(dir, folder)
-		cmd.Env = append(os.Environ(), environment...)
-		cmd.Stderr = os.Stderr
-		start := time.Now()
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
+		results, err := runFolder(dir, folder, names)
 		if err != nil {
 			return nil, err
 		}
-		results := read(folder, out)
-		err = cmd.Wait() // that a test failed is in its result
-		if folder == "model" {
-			results[0].Seconds = round(time.Since(start).Seconds())
-			if err != nil {
-				results[0].Result = "fail"
-			}
-		}
-		fmt.Printf("%s: %d of %d tests in %.0f s: %v\n", folder, len(results), len(all[folder]), time.Since(start).Seconds(), err)
 		e.Tests = append(e.Tests, results...)
 	}
 	e.Run.Minutes = round(time.Since(began).Minutes())
@@ -134,6 +116,36 @@ func runAll(dir string, promises []Promise, folders *regexp.Regexp, last *Eviden
 		e.Run.Minutes = round(e.Run.Minutes + last.Run.Minutes)
 	}
 	return e, nil
+}
+
+// runFolder runs some tests of a folder. That one fails is in its result, and no error.
+func runFolder(dir, folder string, names []string) ([]Result, error) {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, testArguments(folder, names)...)...)
+	read := readTests
+	if folder == "model" {
+		cmd, read = exec.Command("./check"), readModel
+	}
+	cmd.Dir = filepath.Join(dir, folder)
+	cmd.Env = append(os.Environ(), environment...)
+	cmd.Stderr = os.Stderr
+	start := time.Now()
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, err
+	}
+	results := read(folder, out)
+	err = cmd.Wait()
+	if folder == "model" {
+		results[0].Seconds = round(time.Since(start).Seconds())
+		if err != nil {
+			results[0].Result = "fail"
+		}
+	}
+	fmt.Printf("%s: %d of %d tests in %.0f s: %v\n", folder, len(results), len(names), time.Since(start).Seconds(), err)
+	return results, nil
 }
 
 func testArguments(folder string, names []string) []string {
