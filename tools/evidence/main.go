@@ -2,7 +2,7 @@
 // and makes docs/evidence.md of that. Usage:
 //
 //	cd tools && go run ./evidence -dir ..          runs all tests; writes both files
-//	cd tools && go run ./evidence -dir .. -only P  runs the tests that P matches, as in "test/quorum/Test"; keeps other results of this commit
+//	cd tools && go run ./evidence -dir .. -only P  runs the tests that P matches, as in "test/quorum/T", and keeps the others of this commit
 //	cd tools && go run ./evidence -dir .. -page    writes the page of the last run again
 //	cd tools && go run ./evidence -dir .. -check   runs nothing; fails for a promise without a run that passed
 package main
