@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 )
@@ -95,7 +94,7 @@ func TestRunKeepsWhatTheTestsFound(t *testing.T) {
 	}
 	for _, want := range []string{
 		"| Two holds | [`TestTwo`](../test/b_test.go)<br>[`model/check`](../model/m.pml) | pass, 1 of 2 cases, ",
-		"go test -C . -count=1 -timeout=30m -v -run \"^(\\\nTestOne)$\" .\n```\n\n```text\nTestOne\n  3 faults\n```\n",
+		"go test -C . -count=1 -timeout=60m -v -run \"^(\\\nTestOne)$\" .\n```\n\n```text\nTestOne\n  3 faults\n```\n",
 		"```sh\nmodel/check\n```\n\n```text\ncheck\n  no error\n```\n",
 		"| It broke | [`TestOne`](../a_test.go) | pass, ",
 	} {
@@ -122,14 +121,20 @@ func TestRunKeepsWhatTheTestsFound(t *testing.T) {
 
 // A run of a part keeps the other results of the same commit, and no others.
 func TestRunOfAPart(t *testing.T) {
-	promises := []Promise{{Tests: []Named{{Folder: "none", Name: "TestOne"}}}}
-	last := &Evidence{Tests: []Result{{Folder: "none", Name: "TestOne", Result: passed}}}
-	for commit, want := range map[string]int{"unknown, with changes": 1, "another": 0} {
-		last.Run.Commit = commit
-		e, err := runAll(t.TempDir(), promises, regexp.MustCompile("^other$"), last)
-		if err != nil || len(e.Tests) != want {
-			t.Errorf("%s: %+v, %v", commit, e, err)
-		}
+	dir := repository(t)
+	replace(t, dir, resultsFile, `"pass"`, `"fail"`)
+	if err := evidence(dir, "^test/"); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := load(dir); err != nil || len(e.Tests) != 3 || e.of(Named{Folder: ".", Name: "TestOne"}).Result != "fail" || e.of(Named{Folder: "test", Name: "TestTwo"}).Result != passed {
+		t.Errorf("%+v, %v", e, err)
+	}
+	replace(t, dir, resultsFile, "unknown, with changes", "another")
+	if err := evidence(dir, "^test/"); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := load(dir); err != nil || len(e.Tests) != 1 {
+		t.Errorf("%+v, %v", e, err)
 	}
 }
 

@@ -13,9 +13,11 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 )
 
 const (
@@ -52,7 +54,8 @@ func main() {
 	}
 }
 
-// evidence runs the tests of all promises, or some of them, and writes what they found.
+// evidence runs the tests of all promises, or of some of them, and writes what they found. What another run of the
+// same commit has found of other tests is kept.
 func evidence(dir, only string) error {
 	wanted, err := regexp.Compile(only)
 	if err != nil {
@@ -66,18 +69,29 @@ func evidence(dir, only string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	now, err := runAll(dir, promises, wanted, last)
-	if err != nil {
-		return err
-	}
-	text, err := json.MarshalIndent(now, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, resultsFile), append(text, '\n'), 0o644); err != nil {
-		return err
+	all := byFolder(promises)
+	e := begin(dir, last, all, only != "")
+	for _, folder := range slices.Sorted(maps.Keys(all)) {
+		names := slices.DeleteFunc(all[folder], func(name string) bool { return !wanted.MatchString(folder + "/" + name) })
+		if len(names) == 0 {
+			continue
+		}
+		if err := e.run(dir, folder, names); err != nil {
+			return err
+		}
+		if err := e.save(dir); err != nil { // after each folder: a run may be ended
+			return err
+		}
 	}
 	return writePage(dir)
+}
+
+func (e *Evidence) save(dir string) error {
+	text, err := json.MarshalIndent(e, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, resultsFile), append(text, '\n'), 0o644)
 }
 
 func load(dir string) (*Evidence, error) {

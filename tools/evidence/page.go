@@ -120,7 +120,7 @@ func command(folder string, names []string) string {
 	if folder == "model" {
 		return "model/check"
 	}
-	text := "go test -C " + folder + " -count=1 -timeout=30m -v -run \"^(\\\n" + strings.Join(names, "|\\\n") + ")$\" ."
+	text := "go test -C " + folder + " -count=1 -timeout=60m -v -run \"^(\\\n" + strings.Join(names, "|\\\n") + ")$\" ."
 	return strings.Join(append([]string{text}, arguments[folder]...), " ")
 }
 

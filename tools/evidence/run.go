@@ -2,10 +2,10 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -87,39 +87,19 @@ func byFolder(promises []Promise) map[string][]string {
 	return all
 }
 
-// runAll runs the tests, a folder at a time. What another run of the same commit has found of other tests is kept.
-func runAll(dir string, promises []Promise, only *regexp.Regexp, last *Evidence) (*Evidence, error) {
+// begin makes the evidence of a run. One of a part of the tests keeps what the last run has found, if that was of the
+// same commit.
+func begin(dir string, last *Evidence, all map[string][]string, part bool) *Evidence {
 	e := &Evidence{Run: describe(dir)}
-	kept := last.Run.Commit == e.Run.Commit
-	began := time.Now()
-	all := byFolder(promises)
-	for _, folder := range slices.Sorted(maps.Keys(all)) {
-		var names []string
-		for _, name := range all[folder] {
-			if only.MatchString(folder + "/" + name) {
-				names = append(names, name)
-			} else if r := last.of(Named{Folder: folder, Name: name}); r != nil && kept {
-				e.Tests = append(e.Tests, *r)
-			}
-		}
-		if len(names) == 0 {
-			continue
-		}
-		results, err := runFolder(dir, folder, names)
-		if err != nil {
-			return nil, err
-		}
-		e.Tests = append(e.Tests, results...)
+	if part && last.Run.Commit == e.Run.Commit {
+		e.Run.Minutes = last.Run.Minutes
+		e.Tests = slices.DeleteFunc(last.Tests, func(r Result) bool { return !slices.Contains(all[r.Folder], r.Name) })
 	}
-	e.Run.Minutes = round(time.Since(began).Minutes())
-	if kept {
-		e.Run.Minutes = round(e.Run.Minutes + last.Run.Minutes)
-	}
-	return e, nil
+	return e
 }
 
-// runFolder runs some tests of a folder. That one fails is in its result, and no error.
-func runFolder(dir, folder string, names []string) ([]Result, error) {
+// run runs some tests of a folder. That one fails is in its result, and no error.
+func (e *Evidence) run(dir, folder string, names []string) error {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, testArguments(folder, names)...)...)
 	read := readTests
 	if folder == "model" {
@@ -134,22 +114,27 @@ func runFolder(dir, folder string, names []string) ([]Result, error) {
 		err = cmd.Start()
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	results := read(folder, out)
 	err = cmd.Wait()
+	took := time.Since(start)
 	if folder == "model" {
-		results[0].Seconds = round(time.Since(start).Seconds())
+		results[0].Seconds = round(took.Seconds())
 		if err != nil {
 			results[0].Result = "fail"
 		}
 	}
-	fmt.Printf("%s: %d of %d tests in %.0f s: %v\n", folder, len(results), len(names), time.Since(start).Seconds(), err)
-	return results, nil
+	fmt.Printf("%s: %d of %d tests in %.0f s: %v\n", folder, len(results), len(names), took.Seconds(), err)
+	e.Run.Minutes = round(e.Run.Minutes + took.Minutes())
+	e.Tests = slices.DeleteFunc(e.Tests, func(r Result) bool { return r.Folder == folder && slices.Contains(names, r.Name) })
+	e.Tests = append(e.Tests, results...)
+	slices.SortFunc(e.Tests, func(a, b Result) int { return cmp.Or(cmp.Compare(a.Folder, b.Folder), cmp.Compare(a.Name, b.Name)) })
+	return nil
 }
 
 func testArguments(folder string, names []string) []string {
-	args := []string{"-count=1", "-timeout=30m", "-run", "^(" + strings.Join(names, "|") + ")$", "."}
+	args := []string{"-count=1", "-timeout=60m", "-run", "^(" + strings.Join(names, "|") + ")$", "."}
 	return append(args, arguments[folder]...)
 }
 
