@@ -9,7 +9,7 @@ import (
 
 const (
 	width  = 78 // of a line in a block of code, which is indented by two
-	intro  = "# Evidence\n\nEach promise of the [README](../README.md#promises) and of [Guarantees](guarantees.md), the tests that hold it, and what they found when they ran last:\n%s, at commit `%s`. %d promises, %d tests, %d passed, %d did not. CI fails for a promise without a test, and for a test without a run that passed.\n`make evidence` makes this page again, in %.0f minutes on two cores; each block of figures below has its own command above it. %s\n"
+	intro  = "# Evidence\n\nEach promise of the [README](../README.md#promises) and of [Guarantees](guarantees.md), the tests that hold it, and what they found when they ran last:\n%s, at commit `%s`. %d promises, %d tests, %d passed, %d did not. CI fails for a promise without a test, and for a test without a run that passed.\n`make evidence` makes this page again, in %.0f minutes on %d cores; each block of figures below has its own command above it. %s\n"
 	record = "Faults that such tests have found, each with the test that holds its correction, are in the [track record](maintaining/record.md)."
 )
 
@@ -24,7 +24,9 @@ func render(promises []Promise, e *Evidence) string {
 	}
 	var rows strings.Builder
 	for _, p := range promises {
-		count++
+		if p.Page != recordFile {
+			count++
+		}
 		if p.Section != section {
 			section = p.Section
 			title := section
@@ -35,7 +37,7 @@ func render(promises []Promise, e *Evidence) string {
 		}
 		row(&rows, p, e)
 	}
-	fmt.Fprintf(&b, intro, e.Run.Date, e.Run.Commit, count, len(e.Tests), passes, len(e.Tests)-passes, e.Run.Minutes, record)
+	fmt.Fprintf(&b, intro, e.Run.Date, e.Run.Commit, count, len(e.Tests), passes, len(e.Tests)-passes, e.Run.Minutes, e.Run.Cores, record)
 	b.WriteString(rows.String())
 	run(&b, e)
 	figuresOf(&b, promises, e)

@@ -54,7 +54,7 @@ const (
 	passed     = "pass"
 	modelCheck = "check"
 	mostLines  = 8
-	mostRunes  = 600
+	mostRunes  = 160
 )
 
 // environment switches on what the tests leave out on an ordinary day, and makes what is missing a failure.
@@ -232,7 +232,9 @@ var (
 // addLog adds what a case wrote, up to the bound. The counts of simulations are added up over the cases.
 func (r *Result) addLog(of string, lines []string) {
 	for _, line := range lines {
-		line = escaped(line)
+		if strings.HasPrefix(line, "=== ") { // of a process that the test has started
+			continue
+		}
 		if ofSeeds.MatchString(line) {
 			same := func(other string) bool { return unsigned(other) == unsigned(line) }
 			if i := slices.IndexFunc(r.Log, same); i >= 0 {
@@ -240,7 +242,9 @@ func (r *Result) addLog(of string, lines []string) {
 				continue
 			}
 		} else if of != "" {
-			line = escaped(of) + ": " + line
+			line = escaped(of + ": " + line)
+		} else {
+			line = escaped(line)
 		}
 		r.Log = append(r.Log, line)
 	}
