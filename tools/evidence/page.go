@@ -29,11 +29,14 @@ func render(promises []Promise, e *Evidence) string {
 		}
 		if p.Section != section {
 			section = p.Section
-			title := section
-			if p.Page == "README.md" {
+			title, column := section, "promise"
+			switch p.Page {
+			case "README.md":
 				title = "Promises of the README"
+			case recordFile:
+				column = "what went wrong once"
 			}
-			fmt.Fprintf(&rows, "\n## %s\n\n| promise | tests | result |\n|---|---|---|\n", title)
+			fmt.Fprintf(&rows, "\n## %s\n\n| %s | tests | result |\n|---|---|---|\n", title, column)
 		}
 		row(&rows, p, e)
 	}
