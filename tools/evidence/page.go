@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -111,7 +112,7 @@ func figuresOf(b *strings.Builder, promises []Promise, e *Evidence) {
 				fmt.Fprintf(&lines, "  (%d lines before)\n", r.Cut)
 			}
 			for _, line := range r.Log {
-				lines.WriteString(wrapped(line))
+				lines.WriteString(wrapped(columns.ReplaceAllString(line, "  ")))
 			}
 		}
 		if len(names) > 0 {
@@ -128,6 +129,8 @@ func command(folder string, names []string) string {
 	text := "go test -C " + folder + " -count=1 -timeout=60m -v -run \"^(\\\n" + strings.Join(names, "|\\\n") + ")$\" ."
 	return strings.Join(append([]string{text}, arguments[folder]...), " ")
 }
+
+var columns = regexp.MustCompile(` {3,}`) // of a table that is too wide
 
 // wrapped breaks a line so that it fits in a block of code.
 func wrapped(line string) string {
