@@ -2,7 +2,7 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench microbench soak nightly model evidence evidence-check interop site quickstart ci
+.PHONY: help test race lint bench microbench soak check nightly model evidence evidence-check interop site quickstart ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ microbench: ## benchmarks of every module, in the form that benchstat reads
 
 soak: ## the simulation with many seeds (SEEDS=500)
 	go test -timeout 2h -count=1 ./internal/sim -args -sim.seeds $${SEEDS:-500}
+
+check: ## histories of processes that are killed, stopped and cut off, explained by models, for a minute with a new seed (needs redis-server; ARGS='-seed=7')
+	cd check && RLOCK_REQUIRE_REDIS=1 go test -count=1 -timeout 20m -v . -args -long $(ARGS)
 
 nightly: ## what may find a fault that nobody knows: new seeds, killed processes, ten thousand of everything, Redisson (FRESH=12 seeds a scenario)
 	.ci/nightly

@@ -371,7 +371,6 @@ func TestAdoptionsKeepTheirPromises(t *testing.T) {
 	}
 }
 
-// Each of these mistakes is found by a few seeds.
 func TestSimulationFindsMutationsOfAdoptions(t *testing.T) {
 	if locktest.UnderRace() && !thorough() {
 		t.Skip("the race detector does not look into scripts, and it makes this take long")

@@ -236,12 +236,10 @@ func TestRequestsToReleaseReachTheirHolders(t *testing.T) {
 	}
 }
 
-// Each of these mistakes is found by a few seeds.
 func TestSimulationFindsMutationsOfRequests(t *testing.T) {
 	if locktest.UnderRace() && !thorough() {
 		t.Skip("the race detector does not look into scripts, and it makes this take long")
 	}
-	type change struct{ script, old, instead string }
 	for name, m := range map[string]struct {
 		want    string
 		changes []change
@@ -258,24 +256,11 @@ func TestSimulationFindsMutationsOfRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := scenarios[slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == "calm" })]
-			s.kind, s.scripts = plainLock, map[string]string{}
-			for _, c := range m.changes {
-				text, err := source(c.script)
-				if err != nil || strings.Count(text, c.old) != 1 {
-					t.Fatalf("%s.lua has changed: it does not have %q once (%v)", c.script, c.old, err)
-				}
-				s.scripts[c.script] = strings.Replace(text, c.old, c.instead, 1)
-			}
-			for seed := range uint64(3) {
-				_, v := revocationRun(t, seed+1, s)
-				for _, one := range v.judge(true) {
-					if strings.Contains(one, m.want) {
-						t.Logf("seed %d: %s", seed+1, one)
-						return
-					}
-				}
-			}
-			t.Error("not found in 3 seeds")
+			s.kind, s.scripts = plainLock, changed(t, m.changes...)
+			shows(t, m.want, func(seed uint64) []string {
+				_, v := revocationRun(t, seed, s)
+				return v.judge(true)
+			})
 		})
 	}
 }

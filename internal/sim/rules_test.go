@@ -309,17 +309,11 @@ func TestRules(t *testing.T) {
 					s.kind = redKinds[0]
 				}
 				if without {
-					s.scripts = map[string]string{}
+					var changes []change
 					for _, script := range strings.Fields(rule.script) {
-						text, err := source(script)
-						if err != nil {
-							t.Fatal(err)
-						}
-						if strings.Count(text, rule.old) != 1 {
-							t.Fatalf("%s.lua has changed: it does not have %q once", script, rule.old)
-						}
-						s.scripts[script] = strings.Replace(text, rule.old, rule.instead, 1)
+						changes = append(changes, change{script, rule.old, rule.instead})
 					}
+					s.scripts = changed(t, changes...)
 				}
 				bubble(t, 1, Config{Servers: s.kind.servers}, func(w *World) {
 					if broken := rule.broken(t, w, s); (broken != "") != without {
