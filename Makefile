@@ -2,10 +2,10 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench microbench soak check nightly model interop site quickstart ci
+.PHONY: help test race lint bench microbench soak check nightly model evidence evidence-check interop site quickstart ci
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## test the library
 	go test ./...
@@ -35,6 +35,12 @@ nightly: ## what may find a fault that nobody knows: new seeds, killed processes
 
 model: ## check the model of RedLock's tokens (needs spin and gcc)
 	model/check
+
+evidence: ## run the tests that docs/guarantees.md names, and write docs/evidence.md (needs all that nightly needs but databases; ARGS='-only test/quorum/' for some of them)
+	cd tools && go run ./evidence -dir .. $(ARGS)
+
+evidence-check: ## each promise has a test whose last run passed, and docs/evidence.md is of that run
+	cd tools && go run ./evidence -dir .. -check
 
 interop: ## run beside Redisson (needs Java 17, Maven, redis-server; ARGS=writes docs with ARGS=-interop.update)
 	cd interop && RLOCK_NIGHTLY=1 RLOCK_REQUIRE_INTEROP=1 go test -count=1 -timeout 20m . $(ARGS)
