@@ -151,10 +151,19 @@ func (g *goroutine) work() {
 	case "Election":
 		g.campaign(name)
 	case "Once":
-		g.once(fmt.Sprintf("Once %d", now()/int64(lease/20)))
+		g.once(fmt.Sprintf("Once %d", now()/int64(lease/20)-g.ago()))
 	case "CronJob":
-		g.tick(name, time.Now().Truncate(lease/20))
+		g.tick(name, time.Now().Truncate(lease/20).Add(-time.Duration(g.ago())*lease/20))
 	}
+}
+
+// ago is how many jobs ago the job is that this goroutine does: mostly the latest, which all want at the same time,
+// but also one whose run may be lost by now.
+func (g *goroutine) ago() int64 {
+	if g.rnd.IntN(2) == 0 {
+		return 0
+	}
+	return g.rnd.Int64N(40)
 }
 
 // newHold names a hold.
@@ -222,7 +231,11 @@ func (g *goroutine) section(key, hold string, l *rlock.Lease, token int64) {
 		plain, known = g.read(key+" plain", hold, 0)
 	}
 	g.look(key, hold, l)
-	switch g.rnd.IntN(500) {
+	often := 500
+	if token == 0 {
+		often = 100 // there are fewer of these
+	}
+	switch g.rnd.IntN(often) {
 	case 0:
 		if !g.stopped.Load() {
 			g.pause()
