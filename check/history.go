@@ -76,14 +76,16 @@ func NewLog(dir, process string) (*Log, error) {
 	return &Log{file: file}, err
 }
 
-// Call logs that op is about to begin, and returns what logs how it has ended. If that is never called, the outcome of
+// Call logs that op is about to begin, or has begun at a time that is given, and returns what logs how it has ended. If that is never called, the outcome of
 // op is unknown.
 func (l *Log) Call(op Operation) func(Operation) {
 	l.mu.Lock()
 	l.last++
 	op.ID = l.last
 	l.mu.Unlock()
-	op.Call = now() // before the line is written, so before anything is sent
+	if op.Call == 0 {
+		op.Call = now() // before the line is written, so before anything is sent
+	}
 	l.write(op)
 	return func(end Operation) {
 		end.ID, end.Return = op.ID, now()
@@ -200,7 +202,7 @@ type End struct {
 //   - else the hold is a ghost, of a process that was killed or got no answer: it may end at any time after the first
 //     fault, or after the call of Unlock.
 func (h *History) Ends(key string) ([]End, error) {
-	released, lost := map[string]Operation{}, map[string]int64{}
+	released, lost := map[string]Operation{}, map[string]Operation{}
 	for _, op := range h.Operations {
 		if op.Key != key {
 			continue
@@ -209,8 +211,8 @@ func (h *History) Ends(key string) ([]End, error) {
 			released[op.Hold] = op
 		}
 		if op.Out == Lost {
-			if at, is := lost[op.Hold]; !is || op.Return < at {
-				lost[op.Hold] = op.Return
+			if first, is := lost[op.Hold]; !is || op.Return < first.Return {
+				lost[op.Hold] = op
 			}
 		}
 	}
@@ -221,16 +223,16 @@ func (h *History) Ends(key string) ([]End, error) {
 		}
 		release, called := released[acquire.Hold]
 		end := End{Operation: Operation{Do: Release, Out: OK, Key: key, Hold: acquire.Hold, Process: acquire.Process}}
-		at, seen := lost[acquire.Hold]
+		loss, seen := lost[acquire.Hold]
 		switch fault := h.firstFault(acquire); {
 		case release.Out == OK && called:
-			if seen && at <= release.Call {
+			if seen && loss.Return <= release.Call {
 				return nil, fmt.Errorf("%s: the lease of %s was lost, and then released", key, acquire.Hold)
 			}
 			end.Call, end.Return = release.Call, release.Return
 		case seen:
-			end.Lost, end.Unprovoked = true, fault > at
-			end.Call, end.Return = fault, at
+			end.Lost, end.Unprovoked, end.Value = true, fault > loss.Return, loss.Value
+			end.Call, end.Return = fault, loss.Return
 			if end.Unprovoked {
 				end.Call = acquire.Call
 			}

@@ -252,6 +252,9 @@ func explain(t *testing.T, h *History, k kind) (f figures) {
 		}
 		for _, end := range ends {
 			f.count(end)
+			if end.Unprovoked {
+				t.Logf("%s: lost without a fault: %s", end.Process, end.Value)
+			}
 		}
 		f.check(t, "holds of "+key, k.model, holds)
 		f.check(t, "decisions of "+key, Agrees(), h.decisionSteps(key))

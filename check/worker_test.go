@@ -75,6 +75,7 @@ func childWorks(t *testing.T, p *locktest.Parent, addr string, args []string) {
 		rlock.WithCommandTimeout(lease/2), rlock.WithUnlockTimeout(lease/2), rlock.WithLongestPoll(lease/2))
 	w := &worker{name: args[1], log: log, client: c, broken: args[4]}
 	w.store = redis.NewClient(&redis.Options{Addr: args[3], MaxRetries: -1})
+	go w.pulse() // until the process ends
 	var wg sync.WaitGroup
 	for g := range uint64(5) {
 		wg.Go(func() {
@@ -202,7 +203,7 @@ func released(err error) Operation {
 	case err == nil:
 		return Operation{Out: OK}
 	case errors.Is(err, rlock.ErrLeaseLost):
-		return Operation{Out: Lost}
+		return Operation{Out: Lost, Value: err.Error()}
 	default:
 		return Operation{Out: Unknown}
 	}
@@ -264,14 +265,24 @@ func (g *goroutine) look(key, hold string, l *rlock.Lease) {
 	end(released(err()))
 }
 
+// pulse logs when this process did not run for so long that a renewal may have come too late: it was stopped, or the
+// machine had no time for it.
+func (w *worker) pulse() {
+	for last := now(); ; last = now() {
+		time.Sleep(lease / 50)
+		if now()-last > int64(lease/4) {
+			w.log.Call(Operation{Do: Fault, Key: w.name, Value: "late", Call: last})(Operation{Out: OK})
+		}
+	}
+}
+
 // pause stops this process, until the parent sees that and continues it.
 func (g *goroutine) pause() {
 	end := g.log.Call(Operation{Do: Fault, Key: g.name, Value: "pause"})
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGSTOP); err != nil {
 		panic(err)
 	}
-	time.Sleep(time.Millisecond) // the signal takes effect in here at the latest
-	end(Operation{Out: OK})
+	end(Operation{Out: OK}) // if the signal takes effect later, pulse logs that
 }
 
 // read returns a value, and whether it is known: after a refusal it does not matter, as a write will be refused too.
