@@ -112,7 +112,7 @@ func (a *arena) fault(one *team, what string) func() {
 	return func() { end(Operation{Out: OK}) }
 }
 
-// play draws faults for that long, then lets all processes finish.
+// play draws faults for that long.
 func (a *arena) play(d time.Duration) {
 	var kinds []int
 	for end := time.Now().Add(d); time.Now().Before(end); kinds = kinds[1:] {
@@ -124,6 +124,10 @@ func (a *arena) play(d time.Duration) {
 		}
 		a.strike(one, faults[kinds[0]])
 	}
+}
+
+// finish lets all processes finish, and returns what they have logged.
+func (a *arena) finish() *History {
 	for _, one := range a.teams {
 		one.Order("stop")
 	}
@@ -135,6 +139,11 @@ func (a *arena) play(d time.Duration) {
 	for _, one := range a.teams {
 		one.Finish()
 	}
+	h, err := ReadHistory(a.dir)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return h
 }
 
 // faults are what the arena does to processes. They stop themselves, too: "pause".
@@ -202,10 +211,10 @@ func (a *arena) awake(one *team) {
 // figures are what a history is worth.
 type figures struct {
 	acquires   int
-	unknown    int // outcomes
-	losses     int // that the holder saw
-	unprovoked int // of these, without a fault before
-	ghosts     int // holds whose end nobody saw
+	unknown    int      // outcomes
+	losses     int      // that the holder saw
+	unprovoked []string // of these, without a fault before
+	ghosts     int      // holds whose end nobody saw
 	keys       int
 	steps      int // that were explained
 	updates    int // of the register without a fence
@@ -217,13 +226,13 @@ type figures struct {
 
 func (f figures) String() string {
 	return fmt.Sprintf("%4d acquires, %2d unknown, %2d losses (%d without a fault), %2d ghosts; %5d operations on %3d keys explained in %3d ms; of %4d updates %2d lost, with the fence %d",
-		f.acquires, f.unknown, f.losses, f.unprovoked, f.ghosts, f.steps, f.keys, f.took.Milliseconds(), f.updates, f.lost, f.lostFenced)
+		f.acquires, f.unknown, f.losses, len(f.unprovoked), f.ghosts, f.steps, f.keys, f.took.Milliseconds(), f.updates, f.lost, f.lostFenced)
 }
 
 // plus adds the figures of another round.
 func (f figures) plus(g figures) figures {
 	return figures{
-		f.acquires + g.acquires, f.unknown + g.unknown, f.losses + g.losses, f.unprovoked + g.unprovoked, f.ghosts + g.ghosts,
+		f.acquires + g.acquires, f.unknown + g.unknown, f.losses + g.losses, append(f.unprovoked, g.unprovoked...), f.ghosts + g.ghosts,
 		f.keys + g.keys, f.steps + g.steps, f.updates + g.updates, f.lost + g.lost, f.lostFenced + g.lostFenced,
 		f.took + g.took, append(f.wrong, g.wrong...),
 	}
@@ -252,9 +261,6 @@ func explain(t *testing.T, h *History, k kind) (f figures) {
 		}
 		for _, end := range ends {
 			f.count(end)
-			if end.Unprovoked {
-				t.Logf("%s: lost without a fault: %s", end.Process, end.Value)
-			}
 		}
 		f.check(t, "holds of "+key, k.model, holds)
 		f.check(t, "decisions of "+key, Agrees(), h.decisionSteps(key))
@@ -274,7 +280,7 @@ func (f *figures) count(end End) {
 		f.losses++
 	}
 	if end.Unprovoked {
-		f.unprovoked++
+		f.unprovoked = append(f.unprovoked, end.Process+": "+end.Value)
 	}
 }
 
@@ -408,16 +414,16 @@ func playRound(t *testing.T, seed uint64, all map[string]figures, hits map[strin
 	t.Helper()
 	a := newArena(t, seed, "")
 	a.play(10 * time.Second)
-	h, err := ReadHistory(a.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := a.finish()
 	for _, k := range types {
 		f := explain(t, h, k)
 		f.updates, f.lost = a.lostUpdates(k.name + " plain")
 		_, f.lostFenced = a.lostUpdates(k.name + " fenced")
 		for _, wrong := range f.wrong {
 			t.Error(wrong)
+		}
+		for _, loss := range f.unprovoked {
+			t.Logf("without a fault, %s", loss)
 		}
 		if f.lostFenced > 0 {
 			t.Errorf("%s: %d updates lost through the fence", k.name, f.lostFenced)
@@ -448,12 +454,8 @@ func TestHistoryOfABrokenLockIsNotExplained(t *testing.T) {
 	} {
 		t.Run(broken, func(t *testing.T) {
 			a := newArena(t, newSeed(t), broken)
-			a.play(time.Second)
-			h, err := ReadHistory(a.dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if f := explain(t, h, types[0]); !slices.Contains(f.wrong, wrong) {
+			a.rest(lease) // which needs no faults
+			if f := explain(t, a.finish(), types[0]); !slices.Contains(f.wrong, wrong) {
 				t.Errorf("%v; wrong: %q", f, f.wrong)
 			}
 		})

@@ -118,7 +118,11 @@ func (g *goroutine) locking(l rlock.Locker) acquireFunc {
 }
 
 func (g *goroutine) work() {
-	switch name := types[g.rnd.IntN(len(types))].name; name {
+	name := types[g.rnd.IntN(len(types))].name
+	if g.broken != "" {
+		name = "Lock"
+	}
+	switch name {
 	case "Lock":
 		lock := g.locking(g.client.NewLock(name))
 		switch g.broken {
