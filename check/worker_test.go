@@ -387,7 +387,8 @@ func (g *goroutine) once(key string) {
 	}
 }
 
-// tick runs a tick of a job: it is decided when it begins.
+// tick runs a tick of a job: it is decided when it begins. One that does not begin is reported to nobody. The errors
+// are for those who read the log.
 func (g *goroutine) tick(job string, scheduled time.Time) {
 	key := fmt.Sprint(job, " ", scheduled.UnixMilli())
 	r := g.newRun(key)
@@ -402,8 +403,8 @@ func (g *goroutine) tick(job string, scheduled time.Time) {
 	switch {
 	case r.ran:
 	case err == nil:
-		end(Operation{Out: Learned, Value: strconv.FormatInt(got.Token, 10)})
+		end(Operation{Out: Learned, Value: strconv.FormatInt(got.Token, 10), Prev: fmt.Sprint(got.Err)})
 	default:
-		end(Operation{Out: Refused})
+		end(Operation{Out: Refused, Prev: err.Error()})
 	}
 }
