@@ -161,7 +161,7 @@ func readProbed(a wire.Answer) (Probed, error) {
 	return Probed{held == 1, int(entries)}, err
 }
 
-// readLed reads the reply of election/inspect: a state, and the value of the leader unless nobody leads.
+// readLed reads the reply of election/inspect: a state, and the value of the leader, if there is one.
 func readLed(a wire.Answer) (State, error) {
 	const withLeader = 7
 	list, _ := a.Val.([]any)

@@ -242,7 +242,7 @@ func (l *Lock) Bootstrap(ctx context.Context) error {
 	return nil
 }
 
-// Quarantined asks all nodes in parallel whether they are in quarantine, and changes nothing there. It calls fn for
+// Quarantined requests from all nodes in parallel whether they are in quarantine, without a change. It calls fn for
 // each node that is, with the shortest time that it lasts after the next acquire. The timeout is the command timeout
 // of the home.
 func (l *Lock) Quarantined(ctx context.Context, fn func(name string, left time.Duration)) {

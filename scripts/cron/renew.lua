@@ -10,9 +10,9 @@
 -- ARGV[5]  1: the function has begun, and the claim is never taken back; 0: it has not
 -- Reply    as lock/renew
 -- Caller   the watchdog, Extend
--- Twice    As lock/renew. A run that has ended has no lock, so nothing is noted of it.
+-- Twice    As lock/renew. A run that has ended has no lock, so the script records nothing.
 -- Memory   The HDEL, of a field that cannot exist, lets the HSET pass on a server at its memory
---          limit: who asks for the tick waits for the note.
+--          limit: calls for the tick wait for this record.
 -- Replica  "Not there" must come from a master: see lock/release.
 
 -- include renewal

@@ -1,4 +1,4 @@
--- election/candidates: who waits to lead an Election, in order.
+-- election/candidates: the waiting candidates of an Election, in order.
 --
 -- KEYS[1..6]  see shared/queuekeys.lua
 -- Reply    the hold ids of the first MOST, without those that count as dead: a queue may be long, and

@@ -1,7 +1,7 @@
--- election/inspect: who leads an Election, and what it proclaims.
+-- election/inspect: the leader of an Election, and the value that it proclaims.
 --
 -- KEYS[1..6]  see shared/queuekeys.lua
--- Reply    see lock/inspect; if somebody leads, its value follows at the end
+-- Reply    see lock/inspect; with a leader, its value follows at the end
 -- Caller   Leader, Observe, State, Watch
 -- Twice    Reads only.
 

@@ -5,7 +5,7 @@
 -- ARGV[2]  value
 -- ARGV[3]  number of this request: its client's later requests have higher ones
 -- ARGV[4]  'publish', 'spublish', 'both' or 'none'
--- ARGV[5]  channel of those who observe the election
+-- ARGV[5]  channel of observers of the election
 -- Reply    1  proclaimed, or a later request of the same leader has done so already
 --          0  this leader does not lead any more
 --          -1 another leads

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  lock hash
 -- ARGV[1]  hold id, or ''
--- Reply    {held, entries}: 1 if anybody holds the lock, else 0; entries of that hold
+-- Reply    {held, entries}: 1 if the lock is held, else 0; entries of that hold
 -- Caller   IsLocked, HoldCount
 -- Twice    Reads only.
 

@@ -1,8 +1,8 @@
--- places/probe: whether anybody is in a DoubleBarrier, and whether a hold is.
+-- places/probe: whether a DoubleBarrier has members in it, and whether a hold is one of them.
 --
 -- KEYS[1..2]  see shared/places.lua
 -- ARGV[1]  hold id, or ''
--- Reply    {held, entries}: 1 if anybody is in, else 0; 1 if the hold is
+-- Reply    {held, entries}: 1 if it has members in it, else 0; 1 if the hold is one, else 0
 -- Caller   IsLocked, HoldCount
 -- Twice    Reads only.
 

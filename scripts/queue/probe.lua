@@ -4,7 +4,7 @@
 -- KEYS[1..2]  see shared/queuekeys.lua
 -- ARGV[1]  hold id, or ''
 -- ARGV[2]  'exclusive' or 'shared'
--- Reply    {held, entries}: 1 if anybody holds it in that mode, else 0; entries of that hold
+-- Reply    {held, entries}: 1 if the lock is held in that mode, else 0; entries of that hold
 -- Caller   IsLocked, HoldCount
 -- Twice    Reads only.
 

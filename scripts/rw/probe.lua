@@ -5,7 +5,7 @@
 -- ARGV[1]  hold id, or ''
 -- ARGV[2]  side: 'read' or 'write'
 -- ARGV[3]  prefix of the timers' names
--- Reply    {held, entries}: 1 if anybody holds the side, else 0; entries of that hold
+-- Reply    {held, entries}: 1 if the side is held, else 0; entries of that hold
 -- Caller   IsLocked, HoldCount
 -- Twice    Reads only.
 

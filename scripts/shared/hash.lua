@@ -35,7 +35,7 @@ local function foreign(fields, mode)
   end
 end
 
--- FEW is how many fields a script reads to tell who holds the lock.
+-- FEW is how many fields a script reads to find the holders of the lock.
 local FEW = 8
 
 -- some returns the fields of the hash at a key; if there are more than FEW, a sample, which

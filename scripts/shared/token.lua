@@ -1,6 +1,6 @@
 -- token: fencing tokens, each higher than all before it. They come from the fencing clock
 -- of all locks, in a cluster from the slot's clock, so that no key remains for each name.
--- Where slots have clocks, the one clock is a hash, from which nobody can draw: see clock/split.
+-- Where slots have clocks, the single clock is a hash, from which no script can draw: see clock/split.
 --
 -- Defines  nextToken(clock, now), drawToken(clock, now, digits). digits is now as text,
 --          if the caller has it. drawToken returns the token, and the last before it, if
