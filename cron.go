@@ -186,7 +186,7 @@ func runTick(ctx context.Context, l *core, lease *Lease, tick int64, fn func(ctx
 	claimed.Tick = tick
 	run = l.cronRun(&claimed)
 	proto.Begin()
-	// After Begin no other call gets the tick. Before, a claim whose lease is lost is taken back.
+	// After Begin no other call gets the tick. Before, the claim is taken back, if Redis still has its lease.
 	if err := lease.Err(); err != nil {
 		proto.NotBegun()
 		return CronRun{}, joined(err, onlyUnconfirmed(lease.Unlock(ctx)))

@@ -246,7 +246,7 @@ func TestSimulationFindsMutationsOfCron(t *testing.T) {
 		{"nobody looks for a claim", "has run it", "cron/enter",
 			"local run, floor = readRun(known[1]), tonumber(known[2] or -1)", "local run, floor = nil, -1"},
 		{"a claim is taken back after its run", "has run it", "cron/abandon",
-			"run.id == id and run.state == 'c'", "true"},
+			"freed and run and run.id == id and run.state == 'c'", "run"},
 		{"a claim is told as a run", "never did", "cron/enter", "run = {state = 'c'", "run = {state = 'r'"},
 	}, run(false))
 	finds(t, []mistake{

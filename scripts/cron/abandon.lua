@@ -1,4 +1,5 @@
--- cron/abandon: take back the claim of a tick whose function has not begun.
+-- cron/abandon: take back the claim of a tick whose function has not begun. Without the lock
+-- the claim is a lost run, which others may know: it remains.
 --
 -- KEYS[1]  lock of the tick
 -- KEYS[2]  tombstone of this hold
@@ -24,7 +25,7 @@ local id, tick, keep, channel, how = unpack(ARGV)
 local freed = redis.call('hdel', lock, id) == 1
 redis.call('set', tombstone, 1, 'px', keep)
 local run = readRun(redis.call('hget', runs, tick))
-if run and run.id == id and run.state == 'c' then
+if freed and run and run.id == id and run.state == 'c' then
   if run.nth == '1' then
     redis.call('hdel', runs, tick)
     redis.call('zrem', ticks, tick)

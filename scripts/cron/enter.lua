@@ -18,8 +18,8 @@
 -- ARGV[9]  the process of the caller, as in shared/cronrun
 -- ARGV[10] least time between two ticks, ms; 0: any
 -- Reply    {1, token, run}  claimed: the caller is to run
---          {2, 0, run}      another call has claimed it; state l if that run was lost. In state
---                           c, request again: the claim may be taken back
+--          {2, 0, run}      it was claimed; state l if that run was lost. In state c, another call
+--                           has claimed it: request again, as the claim may be taken back
 --          {3, 0, text}     the tick cannot be claimed now, or ever: why
 --          {0, pttl, holder, others}  another call runs, and holds the lock for pttl ms;
 --                      see shared/hash.lua
@@ -27,7 +27,8 @@
 --          {-3, ms}    see shared/quarantine.lua
 -- Caller   Do
 -- Twice    A second run finds its own claim, and replies the same. A copy that comes after the
---          run finds its end, or the tombstone of a claim that was given up.
+--          run finds its end, or the tombstone of a claim that was given up. A copy that comes
+--          after the lease of its claim finds a lost run.
 -- Memory   The token is written first: at its memory limit the server refuses it, and with it the
 --          whole claim. A claim drops a few old runs for the one that it adds.
 -- Replica  "Claimed" must come from a master: a demoted master, whose data may be old, refuses
@@ -62,6 +63,12 @@ local held = redis.call('exists', lock) == 1
 local known = redis.call('hmget', runs, tick, 'floor')
 local run, floor = readRun(known[1]), tonumber(known[2] or -1)
 local nth = '1'
+if run and goesOn(run) and not held then
+  lost(run) -- others may know that already, so no late copy brings it back
+  if run.id == id then
+    return answer(2, runText(run))
+  end
+end
 if run and run.id == id then
   if not goesOn(run) then
     return {-1, 0}
@@ -72,9 +79,6 @@ if run and run.id == id then
 elseif held and (takes or not run) then
   return refused(lock, redis.call('pttl', lock))
 elseif run then
-  if goesOn(run) and not held then
-    lost(run)
-  end
   if held or isOver(run) or not takes or run.nth ~= '1' then
     return answer(2, runText(run))
   end

@@ -533,6 +533,8 @@ func TestLostClaimIsReportedWithItsLease(t *testing.T) {
 			t.Fatalf("%+v, %v", next.run, next.err)
 		}
 		proxy.Blackhole(false)
+		locktest.Eventually(t, "the claim was to be taken back", func() bool { return len(rdb.Keys(bg, "*:rlock:gone:*").Val()) == 1 })
+		wantTold(t, other, tick, next.run.HoldID)
 
 		// The first note of the beginning is lost, and repeated.
 		tick = tick.Add(time.Second)
@@ -546,6 +548,45 @@ func TestLostClaimIsReportedWithItsLease(t *testing.T) {
 		if mine.err != nil || !mine.run.Here {
 			t.Error(mine.run, mine.err)
 		}
+	})
+}
+
+// What was reported as lost stays lost, whatever comes late of the request that has claimed it.
+func TestLateCopyOfALostClaimIsNoClaim(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		j, other := c.NewCronJob("job"), b.NewClient(t).NewCronJob("job")
+		locktest.LoadScripts(t, rdb, "cron/enter", "cron/abandon")
+		enter, copies := locktest.SHA("cron/enter"), atomic.Int64{}
+		proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+			switch {
+			case !c.IsScript(enter):
+				return faultproxy.Pass
+			case copies.Add(1) == 1:
+				return faultproxy.SwallowReply
+			}
+			return faultproxy.Hold
+		})
+		tick := aTick()
+		mine := ticks(j, tick)
+		locktest.HeldUp(t, proxy, 1)
+		rdb.Del(bg, tickLock(tick)) // as its lease would
+		told, err := other.Do(bg, tick, mustNot)
+		if err != nil || !errors.Is(told.Err, rlock.ErrLeaseLost) {
+			t.Fatalf("%+v, %v", told, err)
+		}
+		if n := proxy.Release(); n == 0 {
+			t.Fatal("no copy was late")
+		}
+		if rdb.Exists(bg, tickLock(tick)).Val() != 0 {
+			t.Error("the claim is back")
+		}
+		mine.cancel()
+		if mine.end(t); mine.run.Here {
+			t.Error(mine.run, mine.err)
+		}
+		wantTold(t, other, tick, told.HoldID)
 	})
 }
 
