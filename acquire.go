@@ -33,7 +33,7 @@ type attempt struct {
 	lastReply        struct {     // reply to the last request
 		refused    int64         // latest round in which Redis refused the attempt, or NoRound
 		permits    int64         // permits that are still free
-		until      clock.Instant // when the first lease of permits of others expires
+		until      clock.Instant // no held permit expires before then
 		votesSplit bool          // the lock has no holder, but others have a part of the votes
 	}
 }
@@ -150,7 +150,7 @@ func (a *attempt) runOrGiveUp(ctx, caller context.Context) (*Lease, error) {
 	ended := endedSince(ctx, a.core.c.wire.HeldUp())
 	a.core.settle(&a.snapshot, a.giveUp())
 	if !a.opts.isRetried && (errors.Is(err, ErrNotAcquired) || wire.Ended(err)) {
-		// The name of the holder is requested only for the rest of the grace that giveUp has used.
+		// giveUp may have used the grace for a silent server already: the holder's name is requested only for the rest.
 		a.core.nameHolder(&a.snapshot, protocol.GiveUpGrace-time.Since(ended))
 	}
 	return nil, a.error(a.interrupted(caller, err))
@@ -187,8 +187,8 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	// Waiters in line go first. If there are none, the attempt sends a request immediately.
 	waiting, serial, yieldUntil := c.lines.Latest(a.Line())
 	a.Yields = yieldUntil > 0 && c.now().Before(yieldUntil) // this client has had the lock just now
-	// If the client is subscribed already, the attempt joins its line before the first request. Then no release can come
-	// between request and subscription, and the request need not be repeated.
+	// If the client is subscribed already, the attempt joins its line before the first request. Then each
+	// release after the request sends a message, and the request need not be repeated.
 	a.Early = a.outer == nil && protocol.Listening(l.proto, a.ID)
 	if waiting == 0 && !a.Early && !a.Yields {
 		var lease *Lease
@@ -296,7 +296,7 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 var errWithdrawn = errors.New("unexpected reply from Redis: this acquire was given up before")
 var errOtherType = errors.New("another type of lock holds the name, and the two do not exclude each other")
 
-// accept makes a lease of a grant. After an error the hold may exist in Redis: the caller must call giveUp.
+// accept makes a lease of a grant. After an error the hold may exist in Redis: giveUp must end it.
 func (a *attempt) accept(sent, since clock.Instant, r *protocol.Result[protocol.Entered]) (*Lease, error) {
 	c, l := a.core.c, a.core
 	a.Granted = true

@@ -6,8 +6,8 @@ import (
 	"github.com/go-rlock/rlock/internal/protocol"
 )
 
-// Barrier holds up goroutines in many processes from Set until somebody lifts it, without a limit of
-// time. Its keys are rlock's own.
+// Barrier holds up goroutines in many processes from Set until Lift, without a limit of time. Its keys are
+// rlock's own.
 type Barrier struct {
 	named
 	proto *protocol.Barrier

@@ -253,7 +253,7 @@ func (q *inquiry) Line() wait.Key {
 	return key
 }
 
-// leavesNothing is the Exit of an inquiry that has no line.
+// leavesNothing is the Exit of an inquiry that is not the head of a line: it wakes no waiter.
 var leavesNothing = &wait.Exit{}
 
 // Poll implements wait.Poller.

@@ -17,8 +17,8 @@ import (
 
 // CronJob runs a function once for each tick (a scheduled time of the job) among all processes whose
 // schedulers have the job; their clocks may differ. A tick is claimed for good before its function runs.
-// A run that a crash breaks off is lost, unless WithTakeover has one that waits run it again, once.
-// Without an answer of Redis nobody runs. If Redis loses its data, a tick may run again. Details:
+// A run that a crash breaks off is lost, unless WithTakeover makes a waiting process run it again, once.
+// Without an answer of Redis the function does not run. If Redis loses its data, a tick may run again. Details:
 // https://go-rlock.github.io/rlock/latest/cron/
 type CronJob struct{ named }
 
@@ -60,25 +60,25 @@ type cronOption func(c *cronConfig)
 
 func (o cronOption) optionOfNewCronJob(c *cronConfig) { o(c) }
 
-// WithTakeover runs once more a run that was lost, not one that failed: the first Do that waits for it
-// does, or a later one. The lost run may have had effects, or have ended. By default Do does not wait, and
+// WithTakeover makes Do run a lost run once more, but not a failed one: the first Do that waits for it
+// runs it, or a later Do. The lost run may have had effects, or have ended. By default Do does not wait, and
 // a lost run stays lost. See https://go-rlock.github.io/rlock/latest/cron/#at-most-once-or-taken-over-once
 func WithTakeover() CronJobOption { return cronOption(func(c *cronConfig) { c.takeover = true }) }
 
-// WithRetention sets for how long after its tick a run is kept; later nobody runs that tick. The default is
+// WithRetention sets for how long after its tick a run is kept; later the tick is not run. The default is
 // 40 days; it is from MinRetention to MaxKeep.
 func WithRetention(d time.Duration) CronJobOption {
 	return cronOption(func(c *cronConfig) { c.retention = d })
 }
 
-// WithLeastInterval refuses, with ErrNotAcquired, a tick less than d before or after one that somebody has
-// claimed: two processes whose ticks differ by mistake do not both run the job. The default is 0: none is
+// WithLeastInterval refuses, with ErrNotAcquired, a tick less than d before or after a claimed
+// tick: two processes whose ticks differ by mistake do not both run the job. The default is 0: no tick is
 // refused. d is in whole milliseconds, and at most the retention.
 func WithLeastInterval(d time.Duration) CronJobOption {
 	return cronOption(func(c *cronConfig) { c.leastInterval = d })
 }
 
-// Name is the name of the job, with the prefix of its client.
+// Name returns the name of the job, with the prefix of its client.
 func (j *CronJob) Name() string { return coreOf(j).name() }
 
 // tick checks the arguments of a call, and returns its tick in ms.
@@ -100,12 +100,12 @@ func (j *CronJob) tick(ctx context.Context, scheduled time.Time) (int64, error) 
 
 func (j *CronJob) job() *protocol.Cron { return j.one.proto.(*protocol.Tick).Cron() }
 
-// Do runs fn, with the context of a renewed lease, for the tick of that time, unless another has run it or
-// runs it: then it immediately returns whose run that is, and no error. scheduled is the time of the
+// Do runs fn, with the context of a renewed lease, for the tick of that time, unless another call has run it or
+// runs it: then Do immediately returns that run, and no error. scheduled is the time of the
 // schedule in whole milliseconds, never time.Now: see [ScheduledTime]. An error of fn is returned as by
-// [Do]. If fn returned nil, the error is nil if that was written; it matches ErrLeaseLost if the lease was
-// lost, or ErrUnconfirmed if Redis did not confirm the write. If fn did not run, it matches ErrNotRun, and
-// is one of [Locker]; ErrNotAcquired too for a tick that is too old, too near to another, or more than an
+// [Do]. If fn returned nil, the error is nil if Redis has that result; it matches ErrLeaseLost if the lease
+// was lost, or ErrUnconfirmed if Redis did not confirm the result. If fn did not run, the error matches ErrNotRun,
+// and is one of [Locker]; ErrNotAcquired too for a tick that is too old, too near to another, or more than an
 // hour ahead. Details: https://go-rlock.github.io/rlock/latest/cron/
 func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx context.Context) error) (run CronRun, err error) {
 	defer func() {
@@ -131,7 +131,7 @@ func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx conte
 		case other.State != protocol.Claimed:
 			return l.cronRun(&other), nil
 		}
-		// The owner of the claim may not know of its claim: if the reply was lost and its context ends, it
+		// The reply to the owner of the claim may be lost: if the owner's context ends then, the owner
 		// takes the claim back. If this call returned now that the owner runs the tick, no process might run
 		// it. When the lease of the claim has ended, the state is final.
 		if s == nil {
@@ -276,7 +276,7 @@ func (j *CronJob) Last(ctx context.Context) (run CronRun, known bool, err error)
 	return l.cronRun(&last), true, nil
 }
 
-// Missed returns the latest scheduled times until now that nobody has claimed, at most `most` (1 to
+// Missed returns the latest scheduled times until now that were not claimed, at most `most` (1 to
 // MaxRuns), oldest first, and none older than the runs that Redis keeps: call Do for each. next returns
 // the first time after another, or zero, as the Next of a cron.Schedule. Errors are as from an
 // [Inspector] and of [ScheduledTime]. See https://go-rlock.github.io/rlock/latest/cron/#missed-ticks

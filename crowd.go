@@ -12,11 +12,12 @@ import (
 // crowd decides when a client polls after a message that permits of a semaphore are free. All waiting clients get the
 // message, and few of them can enter. So each postpones its poll by a random time, which grows with the estimated number
 // of waiting clients. A client that takes permits from a crowd publishes how many are left; a message that none are left
-// cancels postponed polls. Each client doubles its estimate after a refused poll, and halves it after a postponed poll
-// that succeeds. A poll that was neither postponed nor refused does not change the estimate: otherwise clients that have
-// just got permits would go first again.
+// cancels postponed polls. After a poll that a message caused, each client doubles its estimate if the poll was
+// refused, and halves it if the poll was postponed and succeeded. Any other poll does not change the estimate: otherwise
+// clients that have just got permits would go first again.
 //
-// A postponed poll is sent unless such a message comes. In any case, the head of a line polls at the longest poll.
+// A postponed poll is sent unless a message that no permits are left cancels it. In any case, the head of a line polls
+// at the longest poll.
 //
 // crowds.mu guards the fields.
 type crowd struct {
@@ -93,7 +94,7 @@ func (s *crowds) freed(c *crowd, n int64) {
 }
 
 // postponeLocked makes the head poll later, unless a poll is due sooner. A timer may have fired when it is stopped, so its
-// function checks that no later poll has replaced its own.
+// function checks that its poll was neither dropped nor replaced.
 func (s *crowds) postponeLocked(c *crowd, later time.Duration) {
 	at := time.Now().Add(later)
 	if c.due != nil && c.at.Before(at) {

@@ -137,7 +137,7 @@ func leaderOf(s *watchedState) Leader {
 }
 
 // Observe returns a channel that gets the current leader, and each new one or new value; the zero Leader if
-// nobody leads. It has only the latest, and nothing while Redis cannot be reached: then, and up to a poll
+// there is none. It has only the latest, and no new one while Redis cannot be reached: then, and up to a poll
 // after that ([WithLongestPoll]), it may show a leader that has lost the lease. It is closed when ctx or
 // the client ends. The error matches ErrInvalidArgument or ErrClosed.
 func (e *Election) Observe(ctx context.Context) (<-chan Leader, error) {

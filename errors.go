@@ -28,7 +28,7 @@ var (
 	// resource since: only fencing tokens protect it from work that was under way.
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrUnconfirmed: the lease has ended, but Redis did not confirm the release, which is repeated in the background,
-	// or a reply was lost and nobody knows whether the hold was lost before. See [Lease.Unlock].
+	// or a reply was lost and it is unknown whether the hold was lost before. See [Lease.Unlock].
 	ErrUnconfirmed = errors.New("release not confirmed")
 	// ErrForeignKey: the key of the lock holds other data, or another type that has this name. It is not changed.
 	ErrForeignKey = wire.ErrForeignKey

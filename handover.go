@@ -12,7 +12,8 @@ import (
 
 // A hand-over passes the lock from one owner to the next inside a client, without Redis: lock cohorting (Dice, Marathe,
 // Shavit 2012). Redis shows one hold id for all these owners. In this process each owner gets a separate hold, with a
-// separate fencing token. Only a Lock is handed over: other types promise an order among clients, which Redis keeps.
+// separate fencing token. Only a Lock is handed over: it promises no order among clients, and its tokens can be drawn
+// ahead.
 //
 // Why no two owners hold the lock:
 //   - The lease of the previous owner has ended when the next one is notified (see beginUnlock).
@@ -23,7 +24,7 @@ import (
 //     that concerns the new one.
 //   - Late copies of earlier requests with the id do no harm: a renewal lengthens the lease, an acquire finds its
 //     hold, a release was never sent. The last release leaves a tombstone if a copy of the acquire may still arrive.
-//   - The script that began the batch drew its tokens, and each is used once.
+//   - The script that began the batch drew its tokens, and each is used at most once.
 //
 // The next renewal or release detects a removal by force, or a loss of the server's data, as for any hold. Until then the
 // client may hand the lock over, within the bounds of the batch.
@@ -54,7 +55,7 @@ func (d *unlocking) handOver() bool {
 		deadline: h.deadline, expires: h.expires, renewAt: h.renewAt, requestedEnd: r.requestedEnd, inRow: r.inRow,
 	}
 	ready := h.attempts == 0 && !r.mayBeMiscounted // no renewal is under way, and the count in Redis is 1
-	ready = ready && !h.releaseRequestedLocked()   // a client that asked for the lock comes first
+	ready = ready && !h.releaseRequestedLocked()   // a client that requested the release comes first
 	h.unlock()
 	now := c.now()
 	own := now.Add(c.cfg.watchdogLease)

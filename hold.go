@@ -38,7 +38,7 @@ type hold struct {
 	renewedCount int32         // number of open leases that the watchdog renews
 	attempts     int32         // renewals since the last confirmed one
 	state        state
-	hasTwinSide  bool  // a hold of the other side has the same id
+	isLent       bool  // the id was lent to a hold of the other side
 	lateCopies   bool  // a copy of the acquire may still arrive
 	isClosing    bool  // the client shuts down: the leases have ended with ErrClosed
 	rare         *rare // nil until it is needed; see rareLocked
@@ -46,7 +46,7 @@ type hold struct {
 	first Lease // first lease; most holds have only this one
 }
 
-// deadlineLocked returns the current deadline of the leases.
+// deadlineLocked returns when the leases end unless they are prolonged.
 func (h *hold) deadlineLocked() time.Time {
 	end := h.deadline
 	if m := h.maxHoldAt(); h.renewedCount > 0 && !m.IsZero() && m.Before(end) {
@@ -62,12 +62,12 @@ func (h *hold) error(err error) error {
 	return &Error{Lock: h.core.name(), HoldID: h.id(), Err: err}
 }
 
-// batch is the state that the hand-overs of one grant share. It is nil if the client had no other waiter when the lock was
-// granted. Only the holder uses it, and the Unlock that hands the hold over.
+// batch is the state that the hand-overs of one grant share. It is nil if no tokens were drawn ahead: the client had no
+// other waiter, and the attempt did not stand by. Only the holder uses it, or the goroutine that hands the hold over.
 type batch struct {
 	tokens int64         // number of tokens left
 	last   int64         // last token of the batch; all were drawn together
-	until  clock.Instant // end of the batch: other clients wait too
+	until  clock.Instant // no hand-over from then on: other clients wait too
 }
 
 // nextToken draws a token.
@@ -79,7 +79,7 @@ func (b *batch) nextToken() int64 {
 // rare is state that few holds need.
 type rare struct {
 	cause        error         // why the hold has ended
-	failure      error         // error of the latest renewal; nil after a confirmed one
+	failure      error         // error of the latest failed renewal since the last confirmed one
 	requestedEnd clock.Instant // when the latest of all requested leases may run out, answered or not
 
 	batch           *batch              // for hand-overs inside the client; nil if the hold must be released
@@ -264,8 +264,8 @@ func (h *hold) entered() bool {
 func (h *hold) lend() bool {
 	h.lock()
 	defer h.unlock()
-	first := !h.hasTwinSide
-	h.hasTwinSide = true
+	first := !h.isLent
+	h.isLent = true
 	return first
 }
 

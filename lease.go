@@ -238,7 +238,7 @@ func (l *Lease) error(err error) error {
 	return &Error{Lock: l.Name(), HoldID: l.HoldID(), Err: err}
 }
 
-// Done is closed when the lease ends: by Unlock, before anybody else can have the lock; by a loss; or
+// Done is closed when the lease ends: by Unlock, before another owner can have the lock; by a loss; or
 // when the client begins to shut down.
 func (l *Lease) Done() <-chan struct{} {
 	if l.none() {

@@ -392,7 +392,7 @@ func (g *multiHold) checkLocked() {
 	}
 }
 
-// endLocked ends the lease because a member has ended. The other members protect nothing any more, and are given back. But
+// endLocked ends the lease because a member has ended. The other members are useless alone, and are given back. But
 // if the client of the member shuts down, the member is still held, and all members are kept until the holder unlocks.
 func (g *multiHold) endLocked(cause error) {
 	if g.hasEnded.Load() {

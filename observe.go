@@ -9,9 +9,9 @@ import (
 
 // Observer is called for what a Client does. It may also implement the other interfaces here whose names
 // end with Observer. Methods may be called concurrently. They must return, quickly, and must not call the
-// Client. A panic in one is caught; one that ends its goroutine, as t.FailNow does, breaks the call that it
-// reports. If one blocks, events of background work are dropped and counted, except Lost and Leadership.
-// Which there are: https://go-rlock.github.io/rlock/latest/observer/
+// Client. A panic in a method is caught; a method that ends its goroutine, as t.FailNow does, breaks the call that
+// it reports. If a method blocks, events of background work are dropped and counted, except Lost and Leadership.
+// All events: https://go-rlock.github.io/rlock/latest/observer/
 type Observer interface {
 	// AcquireStart is called before an acquire. It returns its context, or one made from it, for all that follows.
 	AcquireStart(ctx context.Context, e StartEvent) context.Context
@@ -20,7 +20,7 @@ type Observer interface {
 	Unlocked(ctx context.Context, e UnlockEvent)    // the first Unlock of a lease, or a Semaphore's Release, has ended
 }
 
-// ContentionObserver is notified once of each acquire that begins to wait.
+// ContentionObserver is notified when an acquire begins to wait, once for each acquire.
 type ContentionObserver interface {
 	Contended(ctx context.Context, e ContentionEvent) // an acquire begins to wait
 }
@@ -47,7 +47,7 @@ type SubscriptionObserver interface {
 
 // PublishObserver is notified once: when Redis first refuses a publication.
 type PublishObserver interface {
-	Unpublished(err error) // what Redis replied
+	Unpublished(err error) // err is the reply of Redis
 }
 
 // DropObserver is notified of dropped events and log lines.
@@ -72,7 +72,7 @@ type StartEvent struct{ Event }
 // AcquireEvent is the end of an acquire.
 type AcquireEvent struct {
 	Event
-	Wait       time.Duration // from the call to its return
+	Wait       time.Duration // time from the call to its return
 	HolderID   string        // the latest known hold that kept the acquire out; empty without one
 	Attempts   int           // requests for the lock
 	Contended  bool          // the acquire has waited
@@ -110,7 +110,7 @@ type LeadershipEvent struct {
 type UnlockEvent struct {
 	Event
 	Ends       bool          // the hold has ended by this Unlock; otherwise it has other open leases, or was lost
-	HandedOver bool          // the hold ends here, and the next waiter of this Client has it
+	HandedOver bool          // the hold was handed over to the next waiter of this Client
 	Held       time.Duration // since this lease was acquired; if it Ends, since the hold began
 	Err        error
 }

@@ -96,7 +96,7 @@ type config struct {
 	longest        time.Duration // lease, if quarantined
 	pubsub         PubSubMode
 	observer       Observer // nil without an Observer
-	hasObserver    bool     // it was given
+	isObserverSet  bool     // WithObserver was given, even with nil
 	logger         *slog.Logger
 	label          string
 	anonymous      bool
@@ -156,7 +156,7 @@ func (c *config) validate() error {
 	if strings.Contains(c.prefix, "{") && wire.Slot(c.prefix+"x") != wire.Slot(c.prefix+"y") {
 		return invalid("WithPrefix(%.100q): it has a brace but no hash tag such as {app}", c.prefix)
 	}
-	if c.observer == nil && c.hasObserver {
+	if c.observer == nil && c.isObserverSet {
 		return invalid("WithObserver(nil)")
 	}
 	if c.observer != nil {
@@ -268,9 +268,11 @@ func WithReplicaAck(n int, timeout time.Duration) Option {
 // cluster shared with Redisson before 3.22. All clients of a lock must use the same, or some wake up late.
 func WithPubSub(mode PubSubMode) Option { return func(c *config) { c.pubsub = mode } }
 
-// WithObserver has o called for what the client does; by default nothing is called. It refuses nil, and an
-// o with a method that has only the name of one that an Observer may have.
-func WithObserver(o Observer) Option { return func(c *config) { c.observer, c.hasObserver = o, true } }
+// WithObserver sets an Observer, which the client calls for its events; by default there is none. It refuses
+// nil, and an o that has a method with the name of an optional Observer method but other parameters.
+func WithObserver(o Observer) Option {
+	return func(c *config) { c.observer, c.isObserverSet = o, true }
+}
 
 // WithLogger logs losses, failing renewals and the like to l; by default nothing is logged. See
 // https://go-rlock.github.io/rlock/latest/observing/#logger

@@ -12,8 +12,8 @@ import (
 
 // PermitSemaphore is a semaphore whose permits have leases, the counterpart of Redisson's
 // RPermitExpirableSemaphore. A [Lease] is one hold of n permits, without a token; it is lost as a whole
-// if one permit is. Permits of a process that dies come back at the end of the lease. Nothing is
-// re-entered: who holds all permits and asks for more waits for itself. For an order among clients use
+// if one permit is. Permits of a process that dies come back at the end of the lease. A hold
+// is not re-entered: an owner of all permits that acquires more waits for itself. For an order among clients use
 // WithFairness. Details: https://go-rlock.github.io/rlock/latest/synchronizers/#permitsemaphore
 type PermitSemaphore struct {
 	named   // takes one permit at a time
@@ -43,7 +43,7 @@ type permitOption func(c *permitConfig)
 func (o permitOption) optionOfNewPermitSemaphore(c *permitConfig) { o(c) }
 
 // WithFairness makes a PermitSemaphore first come, first served among all processes. It is off by default.
-// TryAcquire then takes permits only if nobody waits. A dead waiter holds up others for a waiter lease at
+// TryAcquire then takes permits only if no call waits. A dead waiter holds up others for a waiter lease at
 // most ([WithWaiterLease]). All clients of a name must use it, and Java cannot. While permits without it,
 // or a lock, have the name, its methods fail with ErrForeignKey; others do not see it.
 func WithFairness() PermitSemaphoreOption {

@@ -121,7 +121,8 @@ func ownStatus(id string, until time.Time) wait.Status {
 const recent = time.Second
 
 // settle marks Redis as unreachable if a request was unanswered for the grace, the last answer is not recent, and the
-// request that gives the acquire up was not answered either. The error of an earlier request is kept: it says more.
+// request that gives the acquire up was not answered either. The error of an earlier request is kept, because it
+// says more, unless it matches ErrRefused.
 func (s *snapshot) settle(now time.Time, answered bool, grace time.Duration) {
 	s.grace = grace
 	unknown := s.Err == nil || errors.Is(s.Err, ErrRefused)
@@ -148,7 +149,7 @@ func (s *snapshot) text(now time.Time) string {
 	case !s.Semaphore:
 		return s.holders(now)
 	case !s.Held || s.Holder == "" && s.Others == 0 && s.Free < s.wanted:
-		return s.permits() // the other permits are free, and no waiter goes first
+		return s.permits() // no holder is known, and no waiter goes first
 	}
 	return s.permits() + "; " + s.holders(now)
 }
@@ -195,7 +196,7 @@ func (s *snapshot) explains() bool { return explains(&s.Status) }
 func explains(s *wait.Status) bool { return s.Held || s.Note.Text != "" || s.Semaphore }
 
 // why returns the error of an acquire that ended with what, and the explanation of the snapshot. If the snapshot explains
-// the end, the error also matches sentinel, unless nil.
+// the end, the error also matches sentinel, unless that is nil.
 func (s *snapshot) why(what, sentinel error, now time.Time) error {
 	switch {
 	case s.Err != nil && !errors.Is(what, ErrLeaseLost): // a lost lease is the reason, not s.Err
@@ -217,8 +218,8 @@ func endOf(ctx context.Context) error {
 	return because(err, cause)
 }
 
-// endedSince returns when a context has ended: its deadline, or otherwise now less the delay with which a call may return
-// after that.
+// endedSince returns when a context ended: its deadline if that has passed, otherwise delay before now, because a call
+// may return up to delay after a cancellation.
 func endedSince(ctx context.Context, delay time.Duration) time.Time {
 	now := time.Now()
 	if at, has := ctx.Deadline(); has && at.Before(now) {
@@ -244,7 +245,7 @@ var errShortLease = fmt.Errorf("%w in time: the lease was over before it came", 
 // interrupted makes the error of a call from err, which stopped the call: the end of the caller's context, the end of a
 // wait of at most limit, or the refusal of a single request. The error contains the text of the last snapshot. waited is
 // how long the call itself has waited: the last member of a MultiLock may have had little of the limit. If the snapshot
-// explains the end of the caller's context, the error also matches sentinel, unless nil.
+// explains the end of the caller's context, the error also matches sentinel, unless that is nil.
 func interrupted(caller context.Context, err, sentinel error, limit, waited time.Duration, last *snapshot, now time.Time) error {
 	stopped := wire.Ended(err)
 	switch {

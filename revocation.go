@@ -25,11 +25,11 @@ import (
 // or that was not received, has no effect on the next hold. The key expires, so no client has to remove it.
 //
 // Owners to whom a hold is handed over (see handover.go) share its id: each who listens gets the request. But a hold
-// whose holder has received a request is released through Redis, not handed over, so that the client that asked comes
+// whose holder has received a request is released through Redis, not handed over, so that the client that sent it comes
 // before other waiters of the holder's client.
 
-// ReleaseRequested returns a channel that is closed when somebody asks for this hold by RequestRelease,
-// or has asked before; a nil lease has none. The holder decides. The first call begins to listen. The
+// ReleaseRequested returns a channel that is closed when RequestRelease asks for this hold, or has
+// asked for it before; a nil lease has none. The holder decides. The first call begins to listen. The
 // end of the lease does not close the channel: wait for Done too. See
 // https://go-rlock.github.io/rlock/latest/using-a-lock/#asking-holders-to-release
 func (l *Lease) ReleaseRequested() <-chan struct{} {
@@ -195,8 +195,8 @@ func (e *revocationListener) answeredLocked(now clock.Instant, r protocol.Result
 }
 
 // RequestRelease asks the holders that keep the caller out to release the lock, and reports whether there was
-// any to ask. Each holder decides: see [Lease.ReleaseRequested]. After ErrUnreachable, ErrNoQuorum or ctx.Err()
-// it is unknown whether anybody was asked. For a [DoubleBarrier] the error matches ErrInvalidArgument. See
+// one. Each holder decides: see [Lease.ReleaseRequested]. After ErrUnreachable, ErrNoQuorum or ctx.Err()
+// it is unknown whether a holder was asked. For a [DoubleBarrier] the error matches ErrInvalidArgument. See
 // https://go-rlock.github.io/rlock/latest/using-a-lock/#asking-holders-to-release
 func (l Inspection) RequestRelease(ctx context.Context) (asked bool, err error) {
 	if err := l.check(ctx); err != nil {

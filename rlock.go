@@ -36,8 +36,8 @@ type Locker interface {
 // and the command timeout bound each call, as they bound every call that only reads. Errors match
 // ErrUnreachable, ErrNoQuorum, ErrRefused, ErrForeignKey, ctx.Err(), ErrClosed or ErrInvalidArgument.
 type Inspector interface {
-	State(ctx context.Context) (State, error)                       // who holds the lock
-	IsLocked(ctx context.Context) (bool, error)                     // whether anybody does
+	State(ctx context.Context) (State, error)                       // the holders of the lock
+	IsLocked(ctx context.Context) (bool, error)                     // whether the lock has a holder
 	HoldCount(ctx context.Context) (int, error)                     // how often the owner of ctx has entered
 	ForceUnlock(ctx context.Context) (bool, error)                  // ends all holds
 	ForceUnlockIf(ctx context.Context, holdID string) (bool, error) // ends one hold

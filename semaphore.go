@@ -9,8 +9,8 @@ import (
 )
 
 // Semaphore is a number of permits that owners in many processes take and put back, the counterpart of
-// Redisson's RSemaphore. Nothing records who took a permit: the permits of a dead process are gone until
-// somebody adds others. For leases use a PermitSemaphore. A permit is counted once even if replies are
+// Redisson's RSemaphore. Redis does not record who took a permit: the permits of a dead process are gone
+// until others are added. For leases use a PermitSemaphore. A permit is counted once even if replies are
 // lost, but a failover may change the number. Details:
 // https://go-rlock.github.io/rlock/latest/synchronizers/#semaphore
 type Semaphore struct {

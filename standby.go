@@ -54,7 +54,9 @@ func (a *attempt) noteGranted(e *protocol.Entered) {
 	}
 	a.inRow = a.Lines.InRow(a.Line(), a.ID)
 	if e.Found && a.inRow == 0 {
-		a.inRow = mostInRow // a later message has the number; until then assume the most, so the next release grants the lock to no waiter
+		// The message with the number has not come yet, or is lost. With the highest number, the next release grants
+		// the lock to no waiter.
+		a.inRow = mostInRow
 	}
 }
 

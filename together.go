@@ -173,8 +173,8 @@ func giveBack(ctx context.Context, leases []*Lease) (done chan struct{}) {
 }
 
 // unlockAll unlocks leases in parallel. One script unlocks all leases that end holds of Locks of one Client and server or
-// slot, if no other operation is under way at the hold. A lease that the owner unlocked before, by Members, counts as
-// unlocked.
+// slot, if no other operation is under way at the hold. A lease that the owner got by Members and has unlocked counts
+// as unlocked.
 func unlockAll(ctx context.Context, leases []*Lease) error {
 	errs := make([]error, len(leases))
 	all := make([]unlocking, len(leases))
@@ -252,8 +252,8 @@ func releaseAll(ctx context.Context, all []unlocking, some []int, errs []error) 
 		}
 		return
 	}
-	// One of the locks has other data or has moved away from the others, or the server refuses the script now. Release each
-	// hold separately, which is tried for longer. The script may have ended the holds before.
+	// One of the locks now has other data or has moved away from the others, or the server refuses the script now.
+	// Release each hold separately, which is tried for longer. The script may have ended the holds before.
 	mayHaveRun := r.Unsure || !wire.NotExecuted(r.Err) && !wire.NeverRan(r.Err)
 	var wg sync.WaitGroup
 	for _, i := range some {

@@ -11,8 +11,8 @@ import (
 )
 
 // Line returns the line of this client in which the attempt waits. An attempt whose caller holds the other side gets a
-// separate line: the others may wait for the end of that hold. So does an attempt that needs more permits than exist, so
-// that no other call waits behind it.
+// separate line: the others may wait for the end of that hold. So does an attempt that needs more permits than exist:
+// calls that need fewer do not wait behind it.
 func (a *attempt) Line() wait.Key {
 	key := a.core.line(a.ID)
 	switch {
@@ -39,31 +39,31 @@ func (a *attempt) Poll(ctx context.Context) (exit *wait.Exit, rest time.Duration
 }
 
 // leavesWith records the lease of the attempt, and returns the Exit from its line; nil without a lease.
-func (a *attempt) leavesWith(lease *Lease) (left *wait.Exit) {
+func (a *attempt) leavesWith(lease *Lease) (exit *wait.Exit) {
 	a.lease = lease
 	if lease == nil {
 		return nil
 	}
 	h := lease.hold
-	left = &wait.Exit{Round: a.lastReply.refused}
+	exit = &wait.Exit{Round: a.lastReply.refused}
 	until := a.c.env.Clock.Now().Add(h.RestOfLease())
 	switch {
 	case protocol.Takes(a.core.proto) > 0:
-		left.Remaining, left.Until = a.lastReply.permits, a.lastReply.until
-		until = a.c.timeline.Time(left.Until)
+		exit.Remaining, exit.Until = a.lastReply.permits, a.lastReply.until
+		until = a.c.timeline.Time(exit.Until)
 	case a.core.side == protocol.Shared:
-		left.Remaining = wait.Unlimited
+		exit.Remaining = wait.Unlimited
 	default:
-		left.Hold, left.HandsOver = h, h.handsOver()
+		exit.Hold, exit.HandsOver = h, h.handsOver()
 	}
-	left.Status = ownStatus(h.id(), until)
-	return left
+	exit.Status = ownStatus(h.id(), until)
+	return exit
 }
 
 // Sleeps implements wait.Taker.
 func (a *attempt) Sleeps(w *wait.Waiter, poked bool) {
 	a.observed.reportContention()
-	a.noteStatus() // the status by the previous head, if the attempt has just become the head
+	a.noteStatus() // the status of the previous head, if the attempt has just become the head
 	if a.Oversized {
 		a.listenForMore(w)
 	}
@@ -87,9 +87,9 @@ func (a *attempt) Given(ctx context.Context, given any, why error) (*wait.Exit, 
 }
 
 // Withdraw implements wait.Poller. An unanswered poll, or a late copy of it, may have been granted a hold. Withdraw ends
-// that hold before the attempt waits behind others, which could wait for its end. It also gives up a place among waiting
-// readers: when Redis admits the readers, writers wait until each of them has entered, and waiters in front of the attempt
-// may wait for the writers. The next request is for a new hold.
+// that hold before the attempt waits behind others, which could wait for its end. It also ends standing by, which is for
+// heads of lines, and gives up a place among waiting readers: when Redis admits the readers, writers wait until each
+// reader has entered, and waiters in front of the attempt may wait for the writers. The next request is for a new hold.
 func (a *attempt) Withdraw() {
 	if !a.lateCopies && !a.Granted && !(a.Placed && (a.core.side == protocol.Shared || protocol.StandByOf(a.core.proto) != nil)) {
 		return
@@ -168,8 +168,8 @@ func (a *attempt) jitter(n int, d time.Duration) time.Duration {
 	return seam.Jitter(a.core.c.seed, a.Number, n, d)
 }
 
-// takesHandOver reports whether the attempt can be given a hold of its client. It cannot if it needs a fixed lease, or if
-// one of its requests may have been granted and has to be undone.
+// takesHandOver reports whether the attempt can be given a hold of its client. It needs a separate hold for a fixed
+// lease, under a hold of the other side, or if one of its requests may have been granted and has to be undone.
 func (a *attempt) takesHandOver() bool {
 	return a.core.handsOver() && !a.opts.hasLease && a.outer == nil && !a.lateCopies && !a.Granted
 }

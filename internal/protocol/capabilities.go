@@ -42,7 +42,7 @@ type HandedOver interface{ HandsOver() }
 // StandBy is a protocol whose release can make a waiter of another client the holder, if one stands by: see
 // Acquire.StandBy.
 type StandBy interface {
-	// StandsBy reports whether the server supports ReleaseNext.
+	// StandsBy reports whether the server and the options of the client permit ReleaseNext.
 	StandsBy() bool
 	// ReleaseNext is the last Release of a hold, and makes a waiter the holder in the same step. token is the hold's
 	// token; inRow is the number of consecutive releases with a grant, including this one.
@@ -52,7 +52,7 @@ type StandBy interface {
 	SubscribeToGrants(granted func(Grant)) (end func())
 }
 
-// StandByOf returns p as a StandBy, or nil if the server does not support ReleaseNext.
+// StandByOf returns p as a StandBy, or nil if ReleaseNext cannot be used.
 func StandByOf(p Protocol) StandBy {
 	if s, can := p.(StandBy); can && s.StandsBy() {
 		return s

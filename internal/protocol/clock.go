@@ -32,7 +32,7 @@ type FencingClock struct {
 	prefix   string
 	clockKey string // key of the single clock
 	boxed    any    // clockKey
-	// tagged: the prefix has a hash tag, so all keys with the prefix are in one slot, and a single
+	// hasTag: the prefix has a hash tag, so all keys with the prefix are in one slot, and a single
 	// clock is enough in a cluster too.
 	hasTag bool
 

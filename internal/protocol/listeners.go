@@ -22,7 +22,7 @@ func newListenerCount(s *Site, script string, keys []string, channel string, rea
 	}}
 }
 
-// Do implements Request. It does not count the subscription of this client, which knows its waiters itself. An
+// Do implements Request. It does not count the subscription of this client, which counts its waiters itself. An
 // unsubscribe that was sent may not have taken effect.
 func (q listenerCount) Do(ctx context.Context, budget time.Duration) Result[State] {
 	began := time.Now()

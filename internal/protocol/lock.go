@@ -28,7 +28,7 @@ type HashLock struct{ located }
 
 func newHashLock(site *Site, names *Names) HashLock { return HashLock{located{site, names}} }
 
-// ownedLock is a HashLock that its owner can enter again, whose holder can be asked to release it, and whose hold
+// ownedLock is a HashLock that its owner can enter again, whose holder can get a request to release it, and whose hold
 // another client can adopt.
 type ownedLock struct{ HashLock }
 
@@ -54,7 +54,8 @@ func (l *HashLock) Enter(e *Acquire) Request[Entered] {
 	return l.enter(e, l.site.clockWord(l.names), e.Reserve).draw(l.names) // boxing a small number does not allocate
 }
 
-// StandsBy implements StandBy. In a cluster a release cannot check whether the waiter's client is subscribed.
+// StandsBy implements StandBy. A release can check only on a single server whether the waiter's client is
+// subscribed.
 func (l *standByLock) StandsBy() bool {
 	return l.site.Wire.AnySlots() && l.site.Wire.PublishCommand() == "publish" && l.site.grantsAtOnce()
 }

@@ -87,10 +87,10 @@ type Acquire struct {
 	Placed      bool   // an earlier request may have left a place in Redis, or stood by
 	Granted     bool   // an earlier request may have been granted, without a lease being made of it
 	Yields      bool   // waiters of other clients have gone first, and are likely to acquire now
-	Splits      int    // requests in a row at which no owner had a quorum
-	Clashes     int    // how many of those requests went to all nodes
-	Rival       string // hold with the most other votes at the latest of them
-	RivalStreak int    // requests in a row at which Rival had the most other votes
+	Splits      int    // consecutive requests at which no owner had a quorum
+	Clashes     int    // number of requests counted in Splits that went to all nodes
+	Rival       string // hold with the most other votes at the latest request counted in Splits
+	RivalStreak int    // consecutive requests at which Rival had the most other votes
 	Round       int64  // round of a read-write lock in which the acquire was first refused; NoRound before
 }
 

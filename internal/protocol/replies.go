@@ -73,14 +73,14 @@ func readEntered(a wire.Answer) (Entered, error) {
 // readStood reads the reply of lock/stand_by.
 func readStood(a wire.Answer) (Entered, error) {
 	list, _ := a.Val.([]any)
-	done := false // the waiter stands by, or stood by before
+	hasMark := false // the last item: the waiter stands by, or has the lock already
 	switch {
 	case a.Err != nil:
 	case len(list) == 4 && list[0] == int64(codeGranted), len(list) == 5:
-		a.Val, done = list[:len(list)-1], true
+		a.Val, hasMark = list[:len(list)-1], true
 	}
 	e, err := readEntered(a)
-	e.Found, e.Stands = done && e.Verdict == Granted, done && e.Verdict == Busy
+	e.Found, e.Stands = hasMark && e.Verdict == Granted, hasMark && e.Verdict == Busy
 	return e, err
 }
 

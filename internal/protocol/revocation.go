@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Revocation asks the holders of a lock to release it. A request to release consists of a
+// Revocation requests that the holders of a lock release it. A request to release consists of a
 // key in the slot of the lock for each hold, and a message on a channel of the
 // lock. The name of the key has the id of the hold, so it never concerns another hold, and the key
 // expires. A holder that does not subscribe has no cost.
 type Revocation interface {
 	// Ready is called before RequestRelease and Listen: it finds out how to publish.
 	Ready(ctx context.Context) error
-	// RequestRelease requests the release by the holders with these ids, at most MostAsked.
+	// RequestRelease requests that the holders with these ids, at most MostAsked, release the lock.
 	RequestRelease(ids []string) Request[bool]
 	// Asked requests whether the holder with an id was asked to release. The outcome is Done if it was,
 	// and Removed if it was not.

@@ -12,12 +12,12 @@ import (
 //
 // Why no waiter sleeps while there are enough permits for it: the new head polls if enough are left for it, or if an
 // event, such as a release, came after the poll of the previous head began. Otherwise it sleeps until the next event, or
-// until the first lease of another holder ends. An event clears noReleaseBefore if the new head has not read it yet.
+// until the first lease of held permits ends. An event clears a noReleaseBefore that the new head has not read yet.
 // Behind an exclusive hold, events come from releases before that hold; the next message comes when that hold ends.
 //
-// Admitted waiters that still poll may be granted permits that the poll of w counted as free. So their needs are
-// subtracted; line.taken has the needs of admitted waiters that have left. If the result is too small, fewer waiters
-// enter now, and the others when the new head leaves.
+// Admitted waiters that still poll may have got, or may get, permits that the poll of w counted as free. So their needs
+// are subtracted; line.taken has the needs of admitted waiters that have left. If the result is too small, fewer
+// waiters enter now, and the others when the new head leaves.
 func (q *Lines) admitLocked(l *line, w *Waiter, got *Exit) {
 	more := got.Remaining
 	if more < Unlimited {

@@ -15,12 +15,12 @@ import (
 // Call waits in a line of its client for a hold, or for another change in Redis. Only the head of a line subscribes and
 // polls: after each message, when the lease of the holder ends, and at the longest poll.
 //
-// A waiter that becomes the head polls immediately, unless it gets the hold of the previous head as its predecessor. So no
-// wake-up is lost if the waiter that was woken leaves.
+// A waiter that becomes the head polls immediately, unless the previous head left with a hold that still lasts, or left
+// too few permits. So no wake-up is lost if the waiter that was woken leaves.
 type Call struct {
 	Lines   *Lines
 	Poller  Poller
-	Who     int64         // seed of the jitter
+	Who     int64         // number of the call, for the jitter
 	Need    int64         // permits that the call needs; 0 means 1
 	Longest time.Duration // longest outage of Redis that the call outlasts
 	Early   bool          // subscribe before the first poll, because subscribing needs no command
@@ -41,8 +41,8 @@ type Poller interface {
 	// Poll sends one request, and takes what the call waits for if it is free; then exit is not nil. The next poll comes
 	// within rest; negative means as late as possible. Poll must be safe to call again after an error.
 	Poll(ctx context.Context) (exit *Exit, rest time.Duration, err error)
-	// Withdraw undoes what an unanswered poll may have done or may yet do, before the call waits behind others. Otherwise
-	// they could wait for a grant whose reply was lost.
+	// Withdraw undoes what the polls so far may have done or may yet do, before the call waits behind others. Otherwise
+	// they could wait for a grant whose reply was lost, or for a place that the call keeps in Redis.
 	Withdraw()
 	// Subscribe calls notify when the subscription is confirmed, for each message, and when messages may have been missed,
 	// until end is called. It returns nil if it cannot subscribe yet.
@@ -123,7 +123,7 @@ func (t *Call) inLine(ctx context.Context, since time.Time, rest time.Duration, 
 func (t *Call) becomeHead(w *Waiter) {
 	t.Place = w
 	if *t.Status == (Status{}) {
-		*t.Status = t.Lines.statusFor(w, *t.Status) // the status by the previous head is still valid
+		*t.Status = t.Lines.statusFor(w, *t.Status) // the status of the previous head is still valid
 	}
 	t.Share()
 }

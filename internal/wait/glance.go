@@ -16,7 +16,7 @@ import (
 // A glance is one request that polls many locks for their waiters, once in a longest poll. If a lock is held for long, the
 // head of its line does not poll. It sleeps until a message or a glance pokes it; a glance does if the lock is free, if
 // the head holds it by now, or if the lease ends soon. So idle waiters cost one command for each hundred locks, and yet
-// each lock is polled as often as by its head.
+// each lock is polled as often as its head would poll it.
 //
 // A glance only reads, so its reply may be lost: after an error each head polls itself, and handles the error.
 

@@ -167,7 +167,7 @@ func (q *Lines) Yield(key Key, until clock.Instant) {
 	}
 }
 
-// Crowded reports whether several other clients were subscribed at a release of this one not long ago.
+// Crowded reports whether several other clients were subscribed at a recent release by this client.
 func (q *Lines) Crowded(w *Waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -118,8 +118,8 @@ type line struct {
 	granted    protocol.Grant // the latest grant by a release: see standby.go
 	status     Status         // result of the head's last poll, or the hold that the previous head got
 
-	// event is the serial number of the latest reason to poll: a message, a confirmed subscription, a local release. It
-	// differs between lines.
+	// event is the serial number of the latest reason to poll: a message, a confirmed subscription, a local release. No
+	// two lines ever have the same number, not even a removed line and a new one for the same key.
 	event  int64
 	joined int64 // number of waiters that have ever joined the line
 	taken  int64 // sum of the needs of waiters that have left with success
@@ -307,7 +307,7 @@ func (q *Lines) emptyLocked(l *line, got bool) (ends []func()) {
 	return q.keepLocked(l)
 }
 
-// keepLocked keeps a line without waiters. It returns functions like emptyLocked.
+// keepLocked keeps a line without waiters. It returns the functions that end the subscriptions of removed lines.
 func (q *Lines) keepLocked(l *line) (ends []func()) {
 	l.keptSince = time.Now() // by the real clock, as for subscriptions
 	l.place = q.kept.PushBack(l)
@@ -474,7 +474,7 @@ func (q *Lines) takeUpdate(w *Waiter) update {
 	return n
 }
 
-// setStatus shares the status by the head with the waiters behind it.
+// setStatus shares the status of the head with the waiters behind it.
 func (q *Lines) setStatus(w *Waiter, s Status) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

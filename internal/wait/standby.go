@@ -19,10 +19,11 @@ import (
 //     rest of the lease. If much of the lease is over, or another poll was sent since, the waiter
 //     polls, and the reply shows whether it still has the hold.
 //   - Only the run of the release that ends a hold grants the next one.
-//   - A waiter that leaves without a hold abandons its id. If Redis runs that first, the waiter does
-//     not stand by any more; otherwise the granted hold ends. The same happens if the waiter leaves
-//     with a hold that was handed over to it. If the granted hold comes too late, the waiter continues
-//     with another id, because a copy of the request that abandons the first id may be late too.
+//   - A waiter that leaves without a hold abandons its id. If Redis runs that request before the
+//     release, the waiter does not stand by any more; otherwise the granted hold ends. The same
+//     happens if the waiter leaves with a hold that was handed over to it. If the lease of that
+//     handed-over hold has ended, the waiter continues with another id, because a copy of the request
+//     that abandons the first id may be late.
 //   - A poll that is granted the lock removes the waiter from those that stand by, in the same script.
 //   - A waiter that polls while the message is under way finds its hold. It leaves the line with one
 //     lease, and drops a grant that comes later.
