@@ -109,7 +109,7 @@ func (c *Client) detached(text string) (d detached, err error) {
 }
 
 // Adopt goes on with the hold of a handle, under the same token and a lease of its own: renewed, unless
-// WithLease. The handle is of no use then. WithWait and ctx bound how long Redis may not answer. The error
+// WithLease. The handle cannot be used again. WithWait and ctx bound the wait for Redis. The error
 // matches ErrInvalidArgument for a damaged handle; ErrNotAcquired, if the hold has ended or cannot be adopted;
 // otherwise it is as from Lock. After an error this call holds nothing. Details:
 // https://go-rlock.github.io/rlock/latest/adoption/

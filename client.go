@@ -235,7 +235,7 @@ func (c *Client) enter(ctx context.Context) error {
 }
 
 // WithFailoverQuarantine keeps a server that was promoted, has restarted or was flushed from granting locks
-// until every lease that it may not know has run out: for the longest lease, from the first acquire that
+// until every lease that its data may lack has run out: for the longest lease, from the first acquire that
 // reaches it. It is off by default. Until then Lock waits, and TryLock fails with ErrNotAcquired. All
 // clients of the server must use it with the same longest; longer leases are refused. A new server is in
 // quarantine too ([Client.BootstrapServer]). It needs a *redis.Client and INFO in scripts. What defeats it:

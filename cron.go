@@ -17,8 +17,8 @@ import (
 
 // CronJob runs a function once for each tick (a scheduled time of the job) among all processes whose
 // schedulers have the job; their clocks may differ. A tick is claimed for good before its function runs.
-// A run that a crash breaks off is lost, unless WithTakeover makes a waiting process run it again, once.
-// Without an answer of Redis the function does not run. If Redis loses its data, a tick may run again. Details:
+// A run that a crash breaks off is lost; WithTakeover makes a waiting process run it again, once.
+// Without an answer of Redis no function runs. If Redis loses its data, a tick may run again. Details:
 // https://go-rlock.github.io/rlock/latest/cron/
 type CronJob struct{ named }
 

@@ -73,8 +73,8 @@ type Error struct {
 	Lock     string        // name of the lock
 	HoldID   string        // id of the hold, as Redis shows it; empty if there was none
 	HolderID string        // a hold that had the lock when this acquire was refused or gave up; empty if unknown
-	Process  Process       // whose hold that is; zero if unknown
-	Left     time.Duration // of the holder's lease; 0 if unknown or without end
+	Process  Process       // process of that hold; zero if unknown
+	Left     time.Duration // rest of the holder's lease; 0 if unknown or without end
 	Err      error         // what happened
 }
 

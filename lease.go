@@ -219,8 +219,8 @@ func (l *Lease) Deadline() time.Time {
 	return l.hold.deadlineLocked()
 }
 
-// Err is nil while the lease lasts. Then it matches ErrUnlocked, ErrLeaseLost and its cause, or
-// ErrClosed: then it is held until it is unlocked or lost.
+// Err is nil while the lease lasts. Later it matches ErrUnlocked, ErrLeaseLost and its cause, or ErrClosed:
+// the lock is then held until Unlock or a loss.
 func (l *Lease) Err() error {
 	if l.none() {
 		return errNoLease

@@ -13,7 +13,7 @@ import (
 type FoundLock struct {
 	Name string // without the prefix, as constructors take it
 	Type string // as in an Event, as far as the keys show: some types look like a Lock
-	// State is what its State returns; of a PermitSemaphore Holders are the holds, of a RedLock it is one vote.
+	// State is the result of the lock's State; for a PermitSemaphore Holders has the holds, for a RedLock one vote.
 	State State
 }
 

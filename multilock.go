@@ -200,7 +200,7 @@ func (e ofMember) Error() string { return "member " + e.member.text() }
 func (e ofMember) Unwrap() error { return e.member }
 
 // Lock waits until it holds all members, and returns one lease of them. Errors are as from the members;
-// after one, nothing is held.
+// after an error no member is held.
 func (m *MultiLock) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return lockAll(ctx, m, true, opts)
 }

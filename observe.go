@@ -7,7 +7,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Observer is called for what a Client does. It may also implement the other interfaces here whose names
+// Observer gets the events of a Client. It may also implement the other interfaces here whose names
 // end with Observer. Methods may be called concurrently. They must return, quickly, and must not call the
 // Client. A panic in a method is caught; a method that ends its goroutine, as t.FailNow does, breaks the call that
 // it reports. If a method blocks, events of background work are dropped and counted, except Lost and Leadership.
@@ -20,7 +20,7 @@ type Observer interface {
 	Unlocked(ctx context.Context, e UnlockEvent)    // the first Unlock of a lease, or a Semaphore's Release, has ended
 }
 
-// ContentionObserver is notified when an acquire begins to wait, once for each acquire.
+// ContentionObserver is notified once for each acquire that begins to wait.
 type ContentionObserver interface {
 	Contended(ctx context.Context, e ContentionEvent) // an acquire begins to wait
 }
@@ -52,7 +52,7 @@ type PublishObserver interface {
 
 // DropObserver is notified of dropped events and log lines.
 type DropObserver interface {
-	Dropped(events int) // how many
+	Dropped(events int) // number of events and lines
 }
 
 // Event has the fields that all events share. A field is zero if it is not known, or does not apply.

@@ -11,10 +11,10 @@ import (
 	"github.com/go-rlock/rlock/internal/visible"
 )
 
-// Once runs a function once among all processes that use its key, and gives everybody the result while it
+// Once runs a function once among all processes that use its key, and gives all callers the result while it
 // is kept: for jobs that many processes start, or requests that may come twice. One caller runs it under a
-// renewed lease; the others wait. If that lease or the data of Redis are lost, another runs it anew: let
-// the resource check its token ([LeaseFrom]), or make it harmless to repeat. Other methods: [Inspection].
+// renewed lease; the others wait. If that lease or the data of Redis are lost, another caller runs it anew:
+// let the resource check its token ([LeaseFrom]), or make it harmless to repeat. Other methods: [Inspection].
 // Details: https://go-rlock.github.io/rlock/latest/synchronizers/#once
 type Once struct{ inspected }
 
@@ -40,9 +40,9 @@ func (c *Client) NewOnce(key string, keep time.Duration, opts ...HoldOption) *On
 	return &Once{newInspected(l)}
 }
 
-// Do returns the result that is kept, or waits while another caller runs, or calls fn, with the context
-// of a lease, and reports that it ran. Do not change a result: others share it. An error of fn is
-// returned as by [Do], and nothing is kept. A result of fn is returned also with an error, which is nil
+// Do returns the kept result. Without one it waits while another caller runs, or calls fn with the context
+// of a lease, and reports that fn ran. Do not change a result: others share it. An error of fn is
+// returned as by [Do], and no result is kept. A result of fn is returned also with an error, which is nil
 // if it was written, or matches ErrLeaseLost if the lease was lost, ErrUnconfirmed if Redis did not
 // confirm the write, which is repeated, or ErrInvalidArgument if it exceeds MaxResultLength. If fn did
 // not run, the error matches ErrNotRun, and ErrFailed if another caller's function failed while this one
@@ -142,7 +142,7 @@ func (o *Once) outcomeFor(ctx context.Context, began time.Time) error {
 	return s
 }
 
-// Peek returns the result that is kept, and runs nothing.
+// Peek returns the kept result, and runs no function.
 func (o *Once) Peek(ctx context.Context) (result []byte, kept bool, err error) {
 	l := coreOf(o)
 	r, err := ask(ctx, l, func() protocol.Request[protocol.Outcome] { return l.proto.(*protocol.Once).Peek() })

@@ -51,7 +51,7 @@ const (
 	MinKeep                = time.Millisecond        // of a result of a Once
 	MaxKeep                = 365 * 24 * time.Hour    // a mistake, if it is longer: use a database
 	MaxResultLength        = 1 << 20                 // of a Once: Redis sends it to each client that waits
-	DefaultRetention       = 40 * 24 * time.Hour     // of the runs of a CronJob: a monthly one knows its last
+	DefaultRetention       = 40 * 24 * time.Hour     // of the runs of a CronJob: a monthly job still has its last
 	MinRetention           = time.Minute             // more than clocks differ
 	MaxRuns                = protocol.CronRuns       // that Redis keeps of a CronJob, and that Missed returns
 )
@@ -236,7 +236,7 @@ func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.com
 // s. After it Unlock fails with ErrUnconfirmed, and the release is repeated in the background.
 func WithUnlockTimeout(d time.Duration) Option { return func(c *config) { c.unlockTimeout = d } }
 
-// WithLongestPoll bounds how long a waiter sleeps that gets no message, before it asks Redis. The default
+// WithLongestPoll bounds how long a waiter without a message sleeps before it polls Redis. The default
 // is 5 s.
 func WithLongestPoll(d time.Duration) Option { return func(c *config) { c.longestPoll = d } }
 
@@ -282,8 +282,8 @@ func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l }
 // program: see [Process]. It is printable, and has at most [MaxLabelLength] bytes.
 func WithLabel(label string) Option { return func(c *config) { c.label = label } }
 
-// WithAnonymity turns off that holders are named, which is the default: the client neither writes its
-// label, program, host and PID to Redis, for all who share the prefix, nor asks who others are.
+// WithAnonymity turns off the names of holders, which are on by default: the client neither writes its
+// label, program, host and PID to Redis, for all who share the prefix, nor reads the data of other clients.
 func WithAnonymity() Option { return func(c *config) { c.anonymous = true } }
 
 func init() {

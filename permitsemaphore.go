@@ -98,8 +98,8 @@ type PermitState struct {
 type PermitHolder struct {
 	HoldID  string // Lease.HoldID if it is of this client or WithFairness, else the id of the first permit
 	Permits int
-	TTL     time.Duration // rest of the lease; -1: it does not end
-	Process Process       // whose hold it is
+	TTL     time.Duration // rest of the lease; -1 if it does not end
+	Process Process       // process of the holder
 }
 
 // State returns the holders of the permits. Errors are as from an [Inspector].

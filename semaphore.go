@@ -36,7 +36,7 @@ func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 }
 
 // AddPermits adds n permits, or takes -n away, which may leave a negative number of free ones. It sets them
-// if none were set. After an error nothing is added.
+// if none were set. After an error none are added.
 func (s *Semaphore) AddPermits(ctx context.Context, n int) error {
 	_, err := changeOnce(ctx, coreOf(s), checkAdded(n), func(op protocol.Op) protocol.Request[bool] { return s.proto.Change(op, protocol.AddPermits, n) }, s.undo)
 	return err
@@ -54,7 +54,7 @@ func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
 }
 
 // Acquire takes n permits, and waits until as many are free. Errors are as from CountDownLatch.Wait,
-// and ErrNotSet. After an error nothing is taken.
+// and ErrNotSet. After an error none are taken.
 func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...WaitOption) error {
 	return s.acquire(ctx, "Acquire", n, true, opts)
 }

@@ -24,8 +24,8 @@ type State struct {
 	Holders []Holder      // sorted by hold id, a writer before the readers
 	TTL     time.Duration // rest of the longest lease; -1 if a lease does not end
 	Token   int64         // token of the holder; 0 if free, held by readers, or unknown outside its client
-	// Waiters are all that wait if Redis keeps the queue. Otherwise they are this client's, and one for
-	// each other client that listens for a release: it waits, has waited within three seconds, or watches.
+	// Waiters counts all waiters if Redis keeps the queue. Otherwise it counts this client's, and one for each
+	// other client subscribed to releases: it waits, has waited within three seconds, or watches.
 	Waiters int
 }
 
@@ -50,7 +50,7 @@ type watchedState struct {
 	value string
 }
 
-// Process is the process of a client of this package, as that says itself, or zero: see
+// Process is the process of a client of this package, as the client says, or zero: see
 // https://go-rlock.github.io/rlock/latest/observing/#who-holds-it
 type Process struct {
 	Label   string    // of WithLabel

@@ -18,8 +18,8 @@ type Stats struct {
 	Waiters  int // acquires and other waits in line, without calls that send their first request
 	CleanUps int // ends of holds that are repeated, because Redis has not confirmed them
 
-	Renewals       int64 // that Redis has confirmed
-	FailedRenewals int64 // each try
+	Renewals       int64 // renewals that Redis has confirmed
+	FailedRenewals int64 // failed renewals, each try counted
 	Losses         int64 // holds that have ended before they were unlocked
 }
 

@@ -43,7 +43,7 @@ type unlocking struct {
 	inRow      int           // see rare
 	task       protocol.Task // task to send to Redis, or nil
 	err        error         // the result if there is no task
-	grantsNext bool          // the release grants the lock to a waiter that stands by
+	grantsNext bool          // the release grants the lock to a waiter that stands by, if there is one
 	took       time.Duration // time until task was answered
 	traceTime  time.Duration // see finish
 	isFinish   bool          // task is the task of a finish

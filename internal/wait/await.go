@@ -184,7 +184,7 @@ func (t *Call) waitBehind(ctx context.Context, w *Waiter) (got *Exit, rest time.
 			*t.Status = Status{}
 			return &Exit{}, 0, nil
 		case n.err != nil:
-			return nil, 0, n.err // the head has failed: see Fail
+			return nil, 0, n.err // see Fail
 		case n.isHead:
 			t.becomeHead(w)
 			if n.previous != nil && n.previous.Alive() {

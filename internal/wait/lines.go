@@ -447,8 +447,9 @@ func (q *Lines) notifier(l *line) (notify func()) {
 	}
 }
 
-// Fail ends the waits of all waiters that had joined the line by a time, with an error of the head. Otherwise each of them
-// would get that error only after its own polls, one after the other.
+// Fail ends the waits of all waiters that had joined the line by a time, with an error that one caller got and that
+// holds for all of them: an outage has lasted too long, or a Once has an outcome. Otherwise each of them would get that
+// error only by its own poll, one after the other.
 func (q *Lines) Fail(key Key, since time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
