@@ -283,7 +283,7 @@ func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l }
 func WithLabel(label string) Option { return func(c *config) { c.label = label } }
 
 // WithAnonymity turns off the names of holders, which are on by default: the client neither writes its
-// label, program, host and PID to Redis, for all who share the prefix, nor reads the data of other clients.
+// label, program, host and PID to Redis, for all who share the prefix, nor reads what other clients wrote.
 func WithAnonymity() Option { return func(c *config) { c.anonymous = true } }
 
 func init() {
