@@ -74,7 +74,7 @@ func newOnce(a *app) *cobra.Command {
 	return cmd
 }
 
-// crontab returns the schedule of five fields, as cron does, also in the nights in which the clocks change.
+// crontab returns the schedule of five fields. It means the same as in cron, also in the nights in which the clocks change.
 func crontab(spec string) (next func(after time.Time) time.Time, err error) {
 	schedule, err := cron.ParseStandard(spec)
 	if err != nil {

@@ -44,8 +44,8 @@ type question struct {
 	process     Process // zero if unknown
 }
 
-// Name returns the processes of holds, or a zero Process if not known within a time. It requests them from the given
-// servers; without servers it returns cached ones.
+// Name returns the process of each hold, or a zero Process if it is not known within a time. It requests the processes from
+// the given servers; without servers it returns only cached ones.
 func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment, within time.Duration) []Process {
 	named := make([]Process, len(holdIDs))
 	questions := make([]*question, len(holdIDs))

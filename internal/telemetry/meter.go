@@ -91,7 +91,7 @@ func (m *Meter) add(key seriesKey) *series {
 	case "Semaphore", "CountDownLatch", "Barrier":
 		return s
 	case "Election":
-		// A candidate shows a zero, so that the sum is one even if nobody leads.
+		// Each candidate reports 0, so that the sum over all exists even if none leads.
 		s.leader = m.bind(Leader, &Attributes{Label: key.label})
 		zero(s.leader)
 	}
@@ -102,8 +102,8 @@ func (m *Meter) add(key seriesKey) *series {
 	return s
 }
 
-// holds makes the series of a lock that was held once, at 0. The first loss, and the first failure, has to be an increase:
-// a rate ignores a series that begins with 1.
+// holds makes the series that are needed when a lock was held once. The losses and the failures begin at 0, so that the
+// first one is an increase: a rate ignores a series that begins with 1.
 func (s *series) holds() {
 	s.once.Do(func() {
 		for _, c := range causes {

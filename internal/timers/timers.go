@@ -350,8 +350,8 @@ func (t *Timers) mustDrain(e *Entry) (must bool) {
 	return true
 }
 
-// arm sets when the goroutine wakes next, and returns the time until then: the beginning of the slack in which the first
-// task is due. Tasks that are due in one slack are called together.
+// arm sets when the goroutine wakes next, and returns the time until then. The goroutine wakes at the beginning of the slack
+// in which the first task is due. Tasks that are due in one slack are called together.
 func (t *Timers) arm(now clock.Instant) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,7 +7,8 @@
 -- ARGV[3]  base of the hold's permits
 -- ARGV[4]  how many it takes
 -- ARGV[5]  lease, ms
--- ARGV[6]  channel on which to publish how many are left; '' or absent without other waiters
+-- ARGV[6]  channel on which to publish how many are left; '' or absent if the client expects no
+--          other waiters
 -- ARGV[7]  how many permits to set if the number was never set; absent: none
 -- Reply    {1, free, rest}   taken: how many more are free, and for how long no held permit
 --                            expires, ms

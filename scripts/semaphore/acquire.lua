@@ -7,7 +7,8 @@
 -- ARGV[1]  number of the operation
 -- ARGV[2]  permits
 -- ARGV[3..4]  channel on which to publish how many are left, and 'publish', 'spublish', 'both' or
---          'none'. The channel is '' without other waiters; both are absent then if ARGV[5] is absent
+--          'none'. The channel is '' if the client expects no other waiters; both are absent then if
+--          ARGV[5] is absent
 -- ARGV[5..6]  how many permits to set if the number was never set, and the channel of releases; absent: none
 -- Reply    n        taken; n are left
 --          {0, n, all}  too few: n of all are free; without all if that is not known

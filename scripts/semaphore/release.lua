@@ -1,6 +1,6 @@
--- semaphore/release: put permits back, and wake waiters. It makes the semaphore if there is none, as Redisson's does. If
--- the program has a number (ARGV[5]), it sets that number, and never frees more permits than that: a permit that was taken
--- before a loss of data is not a permit of the new semaphore.
+-- semaphore/release: put permits back, and wake waiters. It makes the semaphore if there is none, as Redisson's does. With
+-- ARGV[5] the new semaphore has that number of permits, and a release never makes more permits free than the semaphore has:
+-- a permit that was taken before a loss of data is not a permit of the new semaphore.
 --
 -- KEYS[1]  free permits, a number
 -- KEYS[2]  record of the page
