@@ -95,7 +95,7 @@ func under(hold string, group, except int) (found []relative) {
 
 // signal sends a signal to the process, if it is still the same.
 func (p relative) signal(sig syscall.Signal) {
-	process, err := os.FindProcess(p.pid) // has a descriptor, so the id cannot be reused
+	process, err := os.FindProcess(p.pid) // holds a descriptor, which never means a later process with the same id
 	if err != nil {
 		return
 	}

@@ -106,7 +106,7 @@ func (a *app) once(name string, tick time.Time, opts []rlock.CronJobOption, t *r
 	}
 	ctx, in := listen()
 	code := 0
-	var lost error // lost, or not started
+	var lost error // why the lease was lost, or the command not started
 	bounded, stop := d.patient(ctx, true)
 	defer stop()
 	run, err := c.NewCronJob(name, opts...).Do(bounded, tick, func(ctx context.Context) error {
