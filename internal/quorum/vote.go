@@ -30,13 +30,13 @@
 //
 // # Failures
 //
-// A node that does not reply counts as having voted for another hold, or as having kept its vote: in each decision, what
-// is the safe assumption there (means in lasted.go). Unless a quorum replies, an acquire fails with ErrNoQuorum, a renewal is unknown, and a
-// release is unconfirmed.
+// A node that does not reply counts as having voted for another hold in some decisions, and as having kept its vote in
+// others: each decision makes the safe assumption (means in lasted.go). Unless a quorum replies, an acquire fails with
+// ErrNoQuorum, a renewal is unknown, and a release is unconfirmed.
 //
 // # Reading order
 //
-// vote.go: what is known of a vote. lasted.go and tally.go: the decisions. fanout.go: requests to all
+// vote.go: what the client has recorded about a vote. lasted.go and tally.go: the decisions. fanout.go: requests to all
 // nodes. ballot.go: what each node may have. acquire.go, keep.go, leave.go and look.go use all of
 // them. quarantine.go, clocks.go and admit.go decide which nodes may vote at all.
 package quorum

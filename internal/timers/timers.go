@@ -169,7 +169,7 @@ func (t *Timers) pushLocked(e *Entry, at clock.Instant) {
 }
 
 // wakeLocked wakes the goroutine. For a test that moves the clock, the goroutine's work begins here: a
-// task that it does not know yet may be due.
+// task may be due for which the goroutine would not wake in time.
 func (t *Timers) wakeLocked() {
 	if t.woken == nil {
 		t.woken = t.Env.Begin()

@@ -10,7 +10,7 @@
 -- ARGV[2]  permits
 -- ARGV[3]  channel
 -- ARGV[4]  'publish', 'spublish', 'both' or 'none'
--- ARGV[5]  how many permits to set if none were; absent: none
+-- ARGV[5]  how many permits to set if no number is set; absent: none
 -- Reply    1, or the error OVERFLOW: there would be too many
 -- Caller   Release of a Semaphore
 -- Twice    A second run finds the record of the first.

@@ -5,7 +5,7 @@
 -- number of expired holds and of dead waiters.
 --
 -- KEYS[1]  state: hash, total -> permits; free -> how many are free, maybe negative; hold id
---          -> how many it has. No total: none were ever set
+--          -> how many it has. No total: no number is set
 -- KEYS[2]  ends: zset, hold id -> the server ms in which the hold ends
 -- KEYS[3]  queue: zset, waiter -> rank; the lowest is first
 -- KEYS[4]  alive: zset, waiter -> the server ms until which it counts as alive; see
