@@ -113,7 +113,7 @@ func (p relative) lives() bool {
 	return ok && now.startTime == p.startTime
 }
 
-// hasChildren reports whether this process has children that it has not started, from a shell that became this process.
+// hasChildren reports whether this process has children that it has not started: children of a shell that has become it.
 func hasChildren() bool {
 	self := os.Getpid()
 	for _, p := range living() {

@@ -43,7 +43,7 @@ type series struct {
 	acquired, notAcquired, cancelled    Instrument
 	wait, contentions                   Instrument
 	hold, unlocked, lost                Instrument               // nil for a type without holds
-	renewal, margin                     Instrument               // made at the first renewal: see renewals
+	renewal, margin                     Instrument               // made with the first hold: see holds
 	leader                              Instrument               // of an Election
 	losses, renewalFailures, unacquired made[string, Instrument] // seldom needed, by their labels
 	once                                sync.Once
@@ -102,7 +102,7 @@ func (m *Meter) add(key seriesKey) *series {
 	return s
 }
 
-// holds makes the series that are needed when a lock was held once. The losses and the failures begin at 0, so that the
+// holds makes the series that a lock needs from its first hold on. The losses and the failures begin at 0, so that the
 // first one is an increase: a rate ignores a series that begins with 1.
 func (s *series) holds() {
 	s.once.Do(func() {
