@@ -429,7 +429,7 @@ func (g *guardian) close() (acted bool) {
 const guardActed = 3
 
 // guard is the main function of the guard process. It reads lines on standard input, and ends the command's group if the
-// lease ends without a renewal, or if the renewing process ends, which descriptor 3 reports too.
+// lease ends without a renewal, or if the renewing process ends. It then also writes the loss to descriptor 3.
 func guard(args []string) int {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
 	if len(args) != 2 {
@@ -549,7 +549,7 @@ func (w *watch) end(left time.Duration, lines <-chan string) (code int) {
 	}
 }
 
-// act signals the command that it has lost the lock. It returns the exit status of the guard.
+// act signals the command that it has lost the lock. It returns guardActed.
 func (w *watch) act() int {
 	_, _ = w.lost.WriteString("lost\n")
 	return guardActed

@@ -10,9 +10,9 @@ import (
 )
 
 // under runs a command while a lease lasts, and returns its exit status. When it returns, all processes of the command's
-// group have ended; on Linux also the processes that have left the group, unless t.leave is set. The error is why the
-// command was not started, or the loss of the lease. In each case the caller unlocks the lease; only then can another owner
-// get the lock.
+// group have ended; on Linux also the processes that have left the group, unless t.leave is set. Only processes that cannot
+// be ended may live on, which a message reports. The error is why the command was not started, or the loss of the lease. In
+// each case the caller unlocks the lease; only then can another owner get the lock.
 //
 // The deadline of the lease comes before Redis can give the lock away. Renewals move it, each third of the lease. Without a
 // renewal, the group gets SIGTERM at the deadline less the grace and a margin, and SIGKILL at the deadline less the margin.

@@ -95,7 +95,7 @@ func under(hold string, group, except int) (found []relative) {
 
 // signal sends a signal to the process, if it is still the same.
 func (p relative) signal(sig syscall.Signal) {
-	process, err := os.FindProcess(p.pid) // has a descriptor, so the id cannot be reused
+	process, err := os.FindProcess(p.pid) // holds a descriptor, which never means a later process with the same id
 	if err != nil {
 		return
 	}
@@ -113,7 +113,7 @@ func (p relative) lives() bool {
 	return ok && now.startTime == p.startTime
 }
 
-// hasChildren reports whether this process has children that it has not started, from a shell that became this process.
+// hasChildren reports whether this process has children that it has not started: children of a shell that has become it.
 func hasChildren() bool {
 	self := os.Getpid()
 	for _, p := range living() {

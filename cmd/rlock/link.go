@@ -119,7 +119,8 @@ func (l *links) on(rdb redis.UniversalClient, address string, secure bool) {
 	}
 }
 
-// dialing is a link only for the connections of a node of a cluster. The link of the cluster has the commands.
+// dialing is the hook of a node of a cluster. It records only the connections: the hook of the cluster client records the
+// commands.
 type dialing struct{ *link }
 
 func (dialing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }

@@ -60,7 +60,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// sheet returns all details, in lines of so many columns, except for long names.
+// sheet returns all details, in lines of at most width columns, except for long names.
 func (h *holding) sheet(width int, now time.Time) string {
 	var b strings.Builder
 	line := func(title, format string, args ...any) {

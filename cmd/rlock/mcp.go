@@ -81,7 +81,7 @@ const mostListed = 100
 
 type listOutput struct {
 	Locks []*agentLock `json:"locks"`
-	Left  int          `json:"left"` // that follow
+	Left  int          `json:"left"` // locks that follow
 	Next  string       `json:"next_cursor,omitempty"`
 }
 

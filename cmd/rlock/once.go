@@ -74,7 +74,7 @@ func newOnce(a *app) *cobra.Command {
 	return cmd
 }
 
-// crontab returns the schedule of five fields, as cron does, also in the nights in which the clocks change.
+// crontab returns the schedule of five fields. It means the same as in cron, also in the nights in which the clocks change.
 func crontab(spec string) (next func(after time.Time) time.Time, err error) {
 	schedule, err := cron.ParseStandard(spec)
 	if err != nil {
@@ -106,7 +106,7 @@ func (a *app) once(name string, tick time.Time, opts []rlock.CronJobOption, t *r
 	}
 	ctx, in := listen()
 	code := 0
-	var lost error // lost, or not started
+	var lost error // why the lease was lost, or the command not started
 	bounded, stop := d.patient(ctx, true)
 	defer stop()
 	run, err := c.NewCronJob(name, opts...).Do(bounded, tick, func(ctx context.Context) error {

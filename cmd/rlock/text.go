@@ -58,7 +58,7 @@ func printable(text string) string {
 	return visible.Cut(text, rlock.MaxLabelLength)
 }
 
-// clip cuts a text of others to so many columns of a terminal.
+// clip cuts a text of others to a number of columns of a terminal.
 func clip(text string, most int) string {
 	text = visible.Text(text)
 	if columnsOf(text) <= most {

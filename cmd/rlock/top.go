@@ -68,7 +68,7 @@ type topView struct {
 	losses  int
 }
 
-// shownLock is what polls have shown of a lock.
+// shownLock has the state of a lock in the latest poll, and its changes since the start of top.
 type shownLock struct {
 	holdID  string
 	ends    time.Time // end of the lease in the latest poll

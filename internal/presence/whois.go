@@ -17,7 +17,7 @@ const (
 	retryMissing = 2 * time.Second // pause after a reply without a key: the client may be about to introduce itself
 	retryRefused = time.Minute     // pause after Redis has refused the request
 	mostKnown    = 1000            // how many clients are cached
-	mostAtOnce   = 100             // how many clients one call requests
+	mostPerCall  = 100             // how many clients one call requests
 )
 
 // WhoIs finds out the processes of clients.
@@ -44,8 +44,8 @@ type question struct {
 	process     Process // zero if unknown
 }
 
-// Name returns the processes of holds, or a zero Process if not known within a time. It requests them from the given
-// servers; without servers it returns cached ones.
+// Name returns the process of each hold, or a zero Process if it is not known within a time. It requests the processes from
+// the given servers; without servers it returns only cached ones.
 func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment, within time.Duration) []Process {
 	named := make([]Process, len(holdIDs))
 	questions := make([]*question, len(holdIDs))
@@ -58,7 +58,7 @@ func (w *WhoIs) Name(holdIDs []string, servers []*wire.Deployment, within time.D
 			named[i] = w.own.Self
 		default:
 			questions[i] = w.byClient[client]
-			if questions[i].stale() && len(servers) > 0 && len(fresh) < mostAtOnce {
+			if questions[i].stale() && len(servers) > 0 && len(fresh) < mostPerCall {
 				questions[i] = w.newLocked(client, len(servers))
 				fresh = append(fresh, questions[i])
 			}

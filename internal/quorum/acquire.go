@@ -126,7 +126,7 @@ func (t *try) refused(e *protocol.Acquire, together, held bool) protocol.Result[
 	return outcome(busy)
 }
 
-// backOff returns the longest pause after split votes, if so many tries before had split votes too.
+// backOff returns the longest pause after split votes. splits is the number of consecutive tries before with split votes.
 func (l *Lock) backOff(splits int) time.Duration {
 	return min(max(backoff, time.Duration(l.pace.Load()))<<min(splits, 20), l.cfg.LongestPoll)
 }

@@ -233,7 +233,7 @@ func (l *Lock) Bootstrap(ctx context.Context) error {
 	case admitted == l.n:
 		return nil
 	case voted > 0:
-		// Each valid hold has the vote of one of the admitted nodes.
+		// Each valid hold has the vote of at least one admitted node: there may be one.
 		return argErr("Bootstrap: %d of %d nodes vote already: this is no new deployment", admitted, l.n)
 	}
 	if failed := q.admitWith(ctx, floor, nodes, func(int, *nodeReport) bool { return true }); len(failed) > 0 {
@@ -242,9 +242,8 @@ func (l *Lock) Bootstrap(ctx context.Context) error {
 	return nil
 }
 
-// Quarantined requests from all nodes in parallel whether they are in quarantine, without a change. It calls fn for
-// each node that is, with the shortest time that it lasts after the next acquire. The timeout is the command timeout
-// of the home.
+// Quarantined sends a request to all nodes in parallel, which changes nothing, and calls fn for each node in quarantine,
+// with the shortest time that the quarantine lasts after the next acquire. The timeout is the command timeout of the home.
 func (l *Lock) Quarantined(ctx context.Context, fn func(name string, left time.Duration)) {
 	q := l.quarantine
 	if q == nil {

@@ -42,7 +42,7 @@ func (s *Knowledge) get() nodeView {
 
 // nodeView is the knowledge of a node at one time.
 type nodeView struct {
-	epoch      string        // the node's process, and since when that process must not vote
+	epoch      string        // the id of the node's process and, if the process must not vote, since when
 	epochSince time.Time     // when this client first got the epoch
 	evicts     string        // the policy, if it may evict keys
 	longest    time.Duration // longest lease of RedLocks that the node has stored

@@ -193,7 +193,7 @@ func (a *ask) settled(mayHaveVoted, stray bool) {
 	a.goOn(mayHaveVoted, stray)
 }
 
-// goOn requests that the node takes its vote back, if it may have voted.
+// goOn sends the release to the node if the node may have voted. Otherwise no request is needed.
 func (a *ask) goOn(mayHaveVoted, stray bool) {
 	if mayHaveVoted {
 		a.send(a.q.back.to(a.node, stray))

@@ -20,10 +20,10 @@ const settlePart = 4
 // If a node fails, the watchdogs repeat the release. It returns which nodes get a request, and their number.
 func (l *Lock) takeBack(f *fanout, id string, b *ballot) (voters []bool, n int) {
 	voters, n, lease := b.close()
-	// The votes may have kept waiters out like a hold, even if some replies were lost.
+	// The votes may have kept waiters out, as a hold does, even if some replies were lost.
 	r := &releaseRequests{Lock: l, ballot: b, id: id, announces: l.blocks(n), lease: lease}
 	r.outstanding.Store(int64(n))
-	// Without the context of the caller or of the client: the votes are taken back even if it has ended.
+	// Not the context of the caller or of the client: the votes are taken back even after the end of these contexts.
 	return voters, f.ask(context.Background(), question{nodes: voters, read: readRelease, back: r})
 }
 
@@ -220,7 +220,7 @@ func (n *release) quarantined(ctx context.Context) decision {
 	return n.tally.release()
 }
 
-// askOthers requests from the nodes that never voted for the hold whether they have voted for another since.
+// askOthers finds out whether the nodes that never voted for the hold have voted for another since.
 func (n *release) askOthers(ctx context.Context, f *fanout, id string, voters []bool) decision {
 	all, others := &releaseRequests{Lock: n.Lock, id: id}, make([]bool, n.n)
 	for i := range others {

@@ -78,7 +78,7 @@ var (
 
 const (
 	// keyHighest is a node's highest counter of all locks with a prefix. keyAdmitted is the process of the node
-	// that may vote for them. keySince is since when another process may not. All three begin with the prefix.
+	// that may vote for them. keySince is since when another process may not vote. All three begin with the prefix.
 	keyHighest  = "rlock:red:highest"
 	keyAdmitted = "rlock:red:admitted"
 	keySince    = "rlock:red:since"
@@ -246,8 +246,8 @@ func outcome[T any](o T) protocol.Result[T] {
 	return protocol.Result[T]{Outcome: o}
 }
 
-// lostTo returns how a hold has ended if a round or a release has the result no, and so many nodes have
-// voted for others.
+// lostTo returns how a hold has ended if a round or a release has the result no. taken is how many nodes
+// have voted for others.
 func lostTo(taken int) protocol.Kept {
 	if taken > 0 {
 		return protocol.TakenOver

@@ -8,7 +8,7 @@ import (
 	"github.com/go-rlock/rlock/internal/wire"
 )
 
-// Inspect implements protocol.Protocol. It requests from each node the hold for which it has voted.
+// Inspect implements protocol.Protocol. It reads from each node which hold has its vote.
 func (l *Lock) Inspect() protocol.Request[protocol.State] {
 	return request[protocol.State]{l.inspect}
 }
@@ -77,7 +77,7 @@ func (l *Lock) inspect(ctx context.Context) protocol.Result[protocol.State] {
 	})
 }
 
-// ForceUnlock implements protocol.Protocol. Without an id it first requests from each node the id of the hold that has its
+// ForceUnlock implements protocol.Protocol. Without an id it first reads from each node the id of the hold that has its
 // vote, so that a newer hold keeps the vote.
 func (l *Lock) ForceUnlock(holdID string) protocol.Request[bool] {
 	return request[bool]{func(ctx context.Context) protocol.Result[bool] {
@@ -118,8 +118,8 @@ func (l *Lock) ForceUnlock(holdID string) protocol.Request[bool] {
 	}}
 }
 
-// force takes the votes of nodes back from the holds with these ids. For an empty id it requests which hold has the vote of
-// the node.
+// force takes the votes of nodes back from the holds with these ids. For an empty id it only reads which hold has the vote
+// of the node.
 func (l *Lock) force(ctx context.Context, nodes []bool, ids []string, count func(reply)) {
 	f := l.fanout()
 	defer f.end()

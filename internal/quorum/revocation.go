@@ -8,7 +8,7 @@ import (
 )
 
 // revocation implements protocol.Revocation. A request to release is written to at least a quorum of the nodes. The holder
-// polls nodes until one of them has the request, or no quorum can have it: two quorums have a node in common. A message of
+// polls all nodes until one replies that it has the request, or no quorum can have it: two quorums have a node in common. A message of
 // any node makes the holder poll.
 type revocation struct{ l *Lock }
 

@@ -12,11 +12,11 @@ import (
 // quorums have a node in common.
 type size struct{ n, q int }
 
-// enough reports whether so many votes are a quorum.
+// enough reports whether a number of votes is a quorum.
 func (s size) enough(votes int) bool { return votes >= s.q }
 
-// blocks reports whether the other nodes are no quorum without so many nodes. Then every quorum
-// contains one of them.
+// blocks reports whether a number of nodes is so large that the other nodes are no quorum. Then
+// every quorum contains one of these nodes.
 func (s size) blocks(nodes int) bool { return nodes > s.n-s.q }
 
 // decision is the result of a tally.
@@ -148,7 +148,7 @@ func (t *grantTally) count(r reply) {
 	switch {
 	case isRaise && r.err == nil && r.says == written:
 		t.raises--
-		g.level = max(g.level, t.token) // which does not grow meanwhile
+		g.level = max(g.level, t.token) // the token does not grow meanwhile
 	case isRaise:
 		// The node has refused the RAISE, or may have. Its vote does not count any more: a new grant, to a
 		// late copy of the acquire, has another stamp (model: NO_STAMP).

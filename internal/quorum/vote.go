@@ -1,7 +1,7 @@
 // Package quorum is the protocol of a RedLock: a lock on a majority of independent masters
 // (nodes). It sends each request to all nodes in parallel and counts their votes. It implements
-// the interfaces of package protocol. Like that package it identifies holds by their ids. Owners, waiters and the leases
-// that callers get are not its subject.
+// the interfaces of package protocol. Like that package it identifies holds by their ids. It does not
+// depend on owners, on waiters, or on the leases that callers get.
 //
 // # Words
 //
@@ -30,13 +30,13 @@
 //
 // # Failures
 //
-// A node that does not reply counts as having voted for another hold, or as having kept its vote, whichever is the safe
-// assumption (means in lasted.go). Unless a quorum replies, an acquire fails with ErrNoQuorum, a renewal is unknown, and a
-// release is unconfirmed.
+// A node that does not reply counts as having voted for another hold in some decisions, and as having kept its vote in
+// others: each decision makes the safe assumption (means in lasted.go). Unless a quorum replies, an acquire fails with
+// ErrNoQuorum, a renewal is unknown, and a release is unconfirmed.
 //
 // # Reading order
 //
-// vote.go: what is known of a vote. lasted.go and tally.go: the decisions. fanout.go: requests to all
+// vote.go: what the client has recorded about a vote. lasted.go and tally.go: the decisions. fanout.go: requests to all
 // nodes. ballot.go: what each node may have. acquire.go, keep.go, leave.go and look.go use all of
 // them. quarantine.go, clocks.go and admit.go decide which nodes may vote at all.
 package quorum

@@ -31,7 +31,8 @@ func NewLabels(labelOf func(e rlock.Event) string, most int) *Labels {
 	return &Labels{labelOf: labelOf, most: most, known: map[string]string{}}
 }
 
-// Of returns the label of a lock. It is always the same for the same lock: a label beyond the number is never kept.
+// Of returns the label of a lock. It is always the same for the same lock: when there are enough labels, a new one is never
+// added, so its locks stay Other.
 func (l *Labels) Of(e rlock.Event) string {
 	if l.labelOf == nil {
 		var buf [longestLabel]byte
@@ -58,7 +59,8 @@ func (l *Labels) Of(e rlock.Event) string {
 	return l.add(key)
 }
 
-// made calls the user's function, and catches a panic. Otherwise the beginning of a hold might not be counted, but its end.
+// made calls the user's function, and returns Other if it panics. Without that, the end of a hold might be counted, but not
+// its beginning.
 func (l *Labels) made(e rlock.Event) (label string) {
 	defer func() {
 		if recover() != nil {

@@ -43,7 +43,7 @@ type series struct {
 	acquired, notAcquired, cancelled    Instrument
 	wait, contentions                   Instrument
 	hold, unlocked, lost                Instrument               // nil for a type without holds
-	renewal, margin                     Instrument               // made at the first renewal: see renewals
+	renewal, margin                     Instrument               // made with the first hold: see holds
 	leader                              Instrument               // of an Election
 	losses, renewalFailures, unacquired made[string, Instrument] // seldom needed, by their labels
 	once                                sync.Once
@@ -91,7 +91,7 @@ func (m *Meter) add(key seriesKey) *series {
 	case "Semaphore", "CountDownLatch", "Barrier":
 		return s
 	case "Election":
-		// A candidate shows a zero, so that the sum is one even if nobody leads.
+		// Each candidate reports 0, so that the sum over all exists even if none leads.
 		s.leader = m.bind(Leader, &Attributes{Label: key.label})
 		zero(s.leader)
 	}
@@ -102,8 +102,8 @@ func (m *Meter) add(key seriesKey) *series {
 	return s
 }
 
-// holds makes the series of a lock that was held once, at 0. The first loss, and the first failure, has to be an increase:
-// a rate ignores a series that begins with 1.
+// holds makes the series that a lock needs from its first hold on. The losses and the failures begin at 0, so that the
+// first one is an increase: a rate ignores a series that begins with 1.
 func (s *series) holds() {
 	s.once.Do(func() {
 		for _, c := range causes {

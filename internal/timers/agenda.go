@@ -13,7 +13,7 @@ func (g agenda) first() (at clock.Instant, any bool) {
 	return g[0].dueAt, true
 }
 
-// takeDue removes and returns the first entry if it is due at the time until, or nil.
+// takeDue removes and returns the first entry if it is due by a time. Otherwise it returns nil.
 func (g *agenda) takeDue(until clock.Instant) *Entry {
 	at, any := g.first()
 	if !any || at.After(until) {

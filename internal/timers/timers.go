@@ -169,7 +169,7 @@ func (t *Timers) pushLocked(e *Entry, at clock.Instant) {
 }
 
 // wakeLocked wakes the goroutine. For a test that moves the clock, the goroutine's work begins here: a
-// task that it does not know yet may be due.
+// task may be due for which the goroutine would not wake in time.
 func (t *Timers) wakeLocked() {
 	if t.woken == nil {
 		t.woken = t.Env.Begin()
@@ -350,8 +350,8 @@ func (t *Timers) mustDrain(e *Entry) (must bool) {
 	return true
 }
 
-// arm sets when the goroutine wakes next, and returns the time until then: the beginning of the slack in which the first
-// task is due. Tasks that are due in one slack are called together.
+// arm sets when the goroutine wakes next, and returns the time until then. The goroutine wakes at the beginning of the slack
+// in which the first task is due. Tasks that are due in one slack are called together.
 func (t *Timers) arm(now clock.Instant) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

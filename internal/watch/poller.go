@@ -58,7 +58,8 @@ type Source[S any] struct {
 	// Key identifies the state: watches with the same key share a poller, which uses the Source of the first.
 	Key  any
 	Poll func(ctx context.Context) (S, error)
-	// Listen calls notify when the state may have changed. It returns nil if it cannot subscribe.
+	// Listen subscribes: from then on notify is called when the state may have changed, until end is called. It returns nil
+	// if it cannot subscribe.
 	Listen func(ctx context.Context, notify func()) (end func())
 	// Changed reports whether s differs from the last state, which is nil at first. It may complete s.
 	Changed func(last, s *S) bool

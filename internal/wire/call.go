@@ -39,15 +39,15 @@ type call struct {
 	notFound      *Answer       // reply of a copy that found nothing to do while others were under way
 	notFoundCount int           // copies that found nothing to do
 	nextCopyAt    time.Time     // when the next copy is due; zero if no copy is due
-	patience      time.Duration
-	waitingJob    job          // copy that waits for a worker
-	firstSender   *sender      // sender of the first copy, which may wait there
-	queued        bool         // the first copy still waits; guarded by the mutex of firstSender, like begun
-	begun         time.Time    // when a worker took the waiting copy; zero if none has
-	withdrew      bool         // a copy was withdrawn: its job may stay in a queue for a while
-	waiting       int          // copies without a reply
-	sent          int          // copies that may have run or may run yet
-	taken         [copies]bool // slots of the copies without a reply
+	patience      time.Duration // how long a copy may have no reply before the next copy is sent
+	waitingJob    job           // copy that waits for a worker
+	firstSender   *sender       // sender of the first copy, which may wait there
+	queued        bool          // the first copy still waits; guarded by the mutex of firstSender, like begun
+	begun         time.Time     // when a worker took the waiting copy; zero if none has
+	withdrew      bool          // a copy was withdrawn: its job may stay in a queue for a while
+	waiting       int           // copies without a reply
+	sent          int           // copies that may have run or may run yet
+	taken         [copies]bool  // slots of the copies without a reply
 
 	// flights has the copy in each slot, once a worker has begun with it, or grounded if it may not begin.
 	flights [copies]atomic.Pointer[flight]
@@ -210,8 +210,8 @@ func (c *call) recall() {
 	}
 }
 
-// withdraw withdraws the copy that waits for a worker, which was never sent. It reports whether there was
-// one.
+// withdraw withdraws the copy that waits for a worker and was never sent. It reports whether a copy
+// waited.
 func (c *call) withdraw() bool {
 	j := c.waitingJob
 	c.waitingJob = job{}
@@ -225,9 +225,9 @@ func (c *call) withdraw() bool {
 	return true
 }
 
-// isEarly is called when another copy may be due. It reports that it is not due yet if the first has waited for a
-// worker. Each call checks that for itself, so calls that share a pipeline do not all send their second copy in the same
-// instant.
+// isEarly is called when another copy may be due. It reports whether that copy is too early, because the first has waited
+// for a worker: then it sets the time of the next check. Each call checks at a different time, so calls that share a
+// pipeline do not all send their second copy in the same instant.
 func (c *call) isEarly(now time.Time) bool {
 	if c.waitingJob.call == nil {
 		return false
@@ -263,7 +263,7 @@ func (c *call) isLate(now time.Time) bool {
 	return now.Before(c.deadline) && !c.nextCopyAt.IsZero() && !now.Before(c.nextCopyAt)
 }
 
-// wait waits for a reply, and sends other copies.
+// wait waits for a reply, and sends other copies when they are due.
 func (c *call) wait() Answer {
 	for {
 		select {
@@ -312,8 +312,8 @@ func (c *call) takes(a *Answer) {
 	c.waitingJob = job{}
 }
 
-// isOver is called when a copy has failed with a transient error. It reports whether the call ends with that error;
-// otherwise another copy is sent after a pause.
+// isOver is called when a copy has failed with a transient error. It reports whether the call ends. Otherwise
+// another copy is sent after a pause, or the call waits for the copy under way.
 func (c *call) isOver(a *Answer) bool {
 	d, r, now := c.d, c.r, time.Now()
 	c.last, c.failedAt = a.Err, now
@@ -349,7 +349,7 @@ func (c *call) tick() bool {
 	now := time.Now()
 	c.armed = time.Time{}
 	switch {
-	case now.Before(c.wakeAt()): // it was armed for an earlier request
+	case now.Before(c.wakeAt()): // the timer was armed for an earlier request
 	case !c.isLate(now):
 		return false
 	case c.isEarly(now):

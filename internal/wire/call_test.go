@@ -17,7 +17,7 @@ import (
 
 var bg = context.Background()
 
-// server is a hook that answers instead of a server.
+// server is a hook that replies in place of a server.
 type server func(ctx context.Context, cmd redis.Cmder) (any, error)
 
 func (s server) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -43,7 +43,7 @@ func (deaf) Unpublished(error)                      {}
 // open returns the deployment of a server.
 func open(t testing.TB, s server) *Deployment {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody is asked
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // never dialed
 	rdb.AddHook(s)
 	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Minute, UnlockTimeout: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{}})
 	if err != nil {
@@ -56,7 +56,7 @@ func open(t testing.TB, s server) *Deployment {
 	return d
 }
 
-// asking is a request that says which one it is.
+// asking returns a request with a text, which identifies it.
 func asking(script *Script, which string) *Request {
 	r := &Request{Script: script}
 	r.Put(1, "key", which)
@@ -65,8 +65,8 @@ func asking(script *Script, which string) *Request {
 
 var script = NewScript("test/ask", "return ARGV[1]", false)
 
-// An answer that comes after its call has returned is not taken for that of a later call,
-// though calls and workers are used again.
+// A reply that comes after its call has returned does not become the answer of a later call,
+// although calls and workers are reused.
 func TestLateAnswerIsNotALaterCalls(t *testing.T) {
 	stuck, arrived := make(chan struct{}), make(chan struct{})
 	d := open(t, func(_ context.Context, cmd redis.Cmder) (any, error) {
@@ -102,8 +102,8 @@ func TestLateAnswerIsNotALaterCalls(t *testing.T) {
 	wg.Wait()
 }
 
-// When a call ends without its answer, the context of its copy does too, so that go-redis
-// does not send it any more. It has the caller's values, and its deadline is the budget's.
+// When a call ends without a reply, the context of its copy ends too, so that go-redis does not
+// send the copy any more. The context has the caller's values, and the deadline of the budget.
 func TestContextOfACopy(t *testing.T) {
 	type key struct{}
 	caller, cancel := context.WithCancel(context.WithValue(bg, key{}, "value"))
@@ -147,7 +147,7 @@ func TestContextOfACopy(t *testing.T) {
 	}
 }
 
-// A hook that ends its goroutine costs its own copy the answer, and no other.
+// If a hook ends its goroutine, only the copy that met the hook gets no answer.
 func TestWorkerThatAHookEnds(t *testing.T) {
 	d := open(t, func(_ context.Context, cmd redis.Cmder) (any, error) {
 		if cmd.Args()[4] == "end" {
@@ -169,8 +169,8 @@ func TestWorkerThatAHookEnds(t *testing.T) {
 	}
 }
 
-// Few workers stay when many callers have left, none when nobody has needed them for a
-// while, and none when the deployment is stopped. Requests after that are still sent.
+// Few workers stay when many callers have left, none when they were not needed for a while,
+// and none when the deployment is stopped. Later requests are still sent.
 func TestWorkersEnd(t *testing.T) {
 	t.Parallel()
 	all := make(chan struct{})
@@ -226,8 +226,8 @@ func TestWorkersEnd(t *testing.T) {
 	allGone("Stop")
 }
 
-// A worker that is taken while others are trimmed does its job: callers that come about
-// once in a restFor race with trim, and none of them is left without an answer.
+// A worker that is taken while others are trimmed does its job: callers race with trim, and each
+// of them gets its answer.
 func TestTrimmedWorkersLoseNoJob(t *testing.T) {
 	d := open(t, func(context.Context, redis.Cmder) (any, error) { return "ok", nil })
 	quit := make(chan struct{})
@@ -257,8 +257,8 @@ func TestTrimmedWorkersLoseNoJob(t *testing.T) {
 	wg.Wait()
 }
 
-// The timer of a call stays armed for the next request that uses the call again. It neither ends
-// that request early, nor sends a copy early, nor forgets its deadline.
+// The timer of a call stays armed for the next request with the same call. It does not end that
+// request early, does not send a copy early, and fires at the deadline of that request.
 func TestTimerOfAnEarlierRequest(t *testing.T) {
 	t.Parallel()
 	var sent atomic.Int32
@@ -274,7 +274,7 @@ func TestTimerOfAnEarlierRequest(t *testing.T) {
 		return "ok", nil
 	})
 	defer close(ends)
-	for _, pause := range []time.Duration{0, 60 * time.Millisecond} { // it fires during the next request, or before it
+	for _, pause := range []time.Duration{0, 60 * time.Millisecond} { // the timer fires during the next request, or before it
 		for d.Do(bg, 40*time.Millisecond, asking(script, "quick")).Err != nil {
 			t.Log("a busy machine")
 		}
@@ -291,8 +291,8 @@ func TestTimerOfAnEarlierRequest(t *testing.T) {
 	}
 }
 
-// Of two copies of a request with one effect, the reply of the one that did the work counts, in whatever form
-// it says so and whichever is answered first. Only a reply that says nothing was done waits for the other.
+// Of two copies of a request with one effect, the reply of the copy that did the work counts, in each form of such a
+// reply, and in each order of the replies. Only after a reply that nothing was done does the call wait for the other copy.
 func TestOneEffectOfTwoCopies(t *testing.T) {
 	t.Parallel()
 	d := open(t, func(context.Context, redis.Cmder) (any, error) { return nil, nil })
@@ -300,8 +300,8 @@ func TestOneEffectOfTwoCopies(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		each         bool
-		done, absent any // what the copy that ran first replies, and the other
-		both         any // nil: as done
+		done, absent any // reply of the copy that ran first, and of the other copy
+		both         any // the combined reply; nil means done
 		waits        bool
 	}{
 		{name: "a number", done: int64(1), absent: int64(0)},

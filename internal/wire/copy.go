@@ -11,8 +11,8 @@ import (
 )
 
 // flight records whether a copy of a request may have left this process. go-redis calls Args of a
-// command when it writes it, and its errors do not show whether it got that far: a dial, a handshake or
-// the wait for a connection may have failed or taken too long. If a hook or the router of a cluster
+// command when it writes the command. Its errors do not show whether it has written: a dial, a handshake
+// or the wait for a connection may have failed or taken too long. If a hook or the router of a cluster
 // calls Args earlier, the copy counts as written.
 type flight struct{ state atomic.Uint32 }
 
@@ -27,7 +27,7 @@ func (f *flight) leave() bool {
 	return f.state.CompareAndSwap(atHome, written) || f.state.Load() == written
 }
 
-// withdraw reports whether the copy has not left the process. Then it never will.
+// withdraw makes a copy that has not left the process stay there for ever, and reports whether it does.
 func (f *flight) withdraw() bool {
 	return f.state.CompareAndSwap(atHome, withdrawn) || f.state.Load() == withdrawn
 }
@@ -125,7 +125,7 @@ func (c *packed) leaveLocked() []int {
 // Clone implements redis.Cmder. A hook may send the clone.
 func (c *packed) Clone() redis.Cmder { return redis.NewCmd(context.Background(), c.Args()...) }
 
-// sent returns the requests that may have been sent, or were answered by a hook. No others will be sent.
+// sent returns the requests that may have been sent, or were answered by a hook. The others will never be sent.
 func (c *packed) sent() []int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

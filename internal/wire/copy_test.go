@@ -17,19 +17,19 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// echoes is echo for several at once.
+// echoes is echo for several requests together.
 var echoes = NewScript("echoes", "local all = {} for i = 1, #KEYS do all[i] = ARGV[i] end return all", false)
 
 var echoOfMany = &Script{Name: echo.Name, Text: echo.Text, SHA: echo.SHA, sha: echo.sha, Many: echoes}
 
-// echoWithOthers returns a request for an echo, which one script may do for several.
+// echoWithOthers returns a request for an echo, which one script may do for several requests.
 func echoWithOthers(text string) *Request {
 	r := echoOf(text)
 	r.Script = echoOfMany
 	return r
 }
 
-// dialing is a deployment behind a proxy, whose connections are opened by dial.
+// dialing returns a deployment behind a proxy. dial opens its connections.
 func dialing(t *testing.T, dial func(ctx context.Context, open func() (net.Conn, error)) (net.Conn, error)) (*Deployment, *faultproxy.Proxy) {
 	proxy := faultproxy.New(t, miniredis.RunT(t).Addr())
 	rdb := redis.NewClient(&redis.Options{
@@ -54,9 +54,9 @@ func dialing(t *testing.T, dial func(ctx context.Context, open func() (net.Conn,
 
 func isScript(c faultproxy.Command) bool { return c.Name == "eval" || c.Name == "evalsha" }
 
-// A request that go-redis has not written is known not to have run, whatever it failed of: a
-// connection that is closed in its handshake, a hook that refuses it, a dial that outlasts the
-// caller. And it is not written after that.
+// A request that go-redis has not written has certainly not run, and is never written later: after a
+// connection that is closed in its handshake, a hook that refuses the request, and a dial that
+// outlasts the caller.
 func TestRequestThatWasNotWritten(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(d *Deployment, ctx context.Context, r *Request) Answer{
@@ -68,7 +68,7 @@ func TestRequestThatWasNotWritten(t *testing.T) {
 		"in a pipeline": func(d *Deployment, ctx context.Context, r *Request) Answer {
 			k := &d.senders.one
 			k.mu.Lock()
-			k.alone, k.busy = 1, 1 // a worker that is about to take what waits
+			k.alone, k.busy = 1, 1 // a worker that is about to take the waiting jobs
 			k.mu.Unlock()
 			answers := make(chan Answer, 2)
 			go func() { answers <- d.Do(ctx, time.Minute, echoWithOthers("other")) }()
@@ -86,7 +86,7 @@ func TestRequestThatWasNotWritten(t *testing.T) {
 			t.Parallel()
 			request := func() *Request {
 				r := echoWithOthers("never")
-				r.FailFast = true // it is not sent again
+				r.FailFast = true // the request is not sent again
 				return r
 			}
 			t.Run("handshake", func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestRequestThatWasNotWritten(t *testing.T) {
 				go func() {
 					await(func() bool { return len(proxy.Commands()) > 0 })
 					if name == "in a pipeline" {
-						cancel() // the other one is sent again
+						cancel() // the other request is sent again
 					}
 				}()
 				a := do(d, ctx, request())
@@ -175,8 +175,8 @@ func await(condition func() bool) {
 	}
 }
 
-// Requests whose callers leave before their pipeline is written are left out of it, alone or of
-// a script for many. The others are answered, each with its own answer.
+// Requests whose callers leave before the pipeline is written are left out of it, as single requests
+// or as parts of a script for many. Each of the other requests gets its own answer.
 func TestSomeLeaveBeforeTheirPipelineIsWritten(t *testing.T) {
 	t.Parallel()
 	for name, request := range map[string]func(string) *Request{"alone": echoOf, "a script for many": echoWithOthers} {
@@ -229,7 +229,7 @@ func TestSomeLeaveBeforeTheirPipelineIsWritten(t *testing.T) {
 	}
 }
 
-// The hooks of go-redis see the values of the first caller of a pipeline, and all callers.
+// The hooks of go-redis get the values of the first caller of a pipeline, and all callers.
 func TestPipelineHasTheValuesOfItsCallers(t *testing.T) {
 	t.Parallel()
 	type key struct{}
@@ -293,8 +293,8 @@ func TestPipelineHasTheValuesOfItsCallers(t *testing.T) {
 	}
 }
 
-// The first caller leaves: its pipeline goes on, for the others, and so does what hooks derive from its
-// context, which does not say that it was canceled either.
+// When the first caller leaves, its pipeline continues for the others. The context of the pipeline, and
+// contexts that hooks derive from it, do not end then, and have no cause.
 func TestPipelineDoesNotEndWithItsFirstCaller(t *testing.T) {
 	t.Parallel()
 	type key struct{}
@@ -314,7 +314,7 @@ func TestPipelineDoesNotEndWithItsFirstCaller(t *testing.T) {
 	}
 }
 
-// contexts is a hook that gets the contexts of pipelines of several requests.
+// contexts is a hook that sends on the contexts of pipelines.
 type contexts chan context.Context
 
 func (contexts) DialHook(next redis.DialHook) redis.DialHook          { return next }

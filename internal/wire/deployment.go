@@ -5,14 +5,14 @@
 // # A request and its copies
 //
 // A request is sent as one or more copies: the second one if the first has no reply in time, or has
-// failed with an error that may pass. A copy is sent by the caller itself (direct.go), or waits for a
+// failed with a transient error. A copy is sent by the caller itself (direct.go), or waits for a
 // worker, which sends several as one pipeline (sender.go, worker.go). Every request may run twice, and
-// its reply may be lost: [Answer].Unsure reports that another copy may have run, or may run yet. A
-// request whose caller has left is withdrawn, if it has not left this process.
+// its reply may be lost: [Answer].Unsure reports that another copy may have run, or may run yet. If the
+// caller has left, the request is withdrawn, unless it has left this process.
 //
 // # A server that is silent
 //
-// A worker without a reply is overdue after a part of its timeout, and others take its place. Requests
+// A worker without a reply is overdue after a part of its timeout, and other workers replace it. Requests
 // of RedLocks and clean-ups wait for the reply to one PING instead (health.go). Calls return when their
 // context ends or their budget is spent, even if go-redis does not.
 //
@@ -84,7 +84,7 @@ type Deployment struct {
 
 	ctx       context.Context // ends when nothing may be sent any more
 	stop      context.CancelFunc
-	sending   Tally // goroutines that talk to Redis, which may hang
+	sending   Tally // goroutines that send to Redis, which may hang
 	calls     calls
 	senders   senders
 	direct    direct
@@ -104,8 +104,8 @@ type clusterNodes interface {
 	ReloadState(ctx context.Context)
 }
 
-// longestIO is the longest timeout of a go-redis client that is left as it is. Its
-// default is half of that.
+// longestIO is the longest timeout of a go-redis client that Open does not replace. The
+// default of go-redis is half of it.
 const longestIO = 10 * time.Second
 
 // Open returns the deployment of rdb. It sends nothing. It fails if rdb is
@@ -122,8 +122,8 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 			return nil, errNoRedis
 		}
 		// A call returns in time, whatever the timeouts of go-redis are. But a connection whose
-		// reply never comes is missing in the pool until go-redis closes it. Without a timeout, as
-		// many lost replies as the pool has connections stop everything. If the timeouts of rdb
+		// reply never comes is missing in the pool until go-redis closes it. Without a timeout,
+		// one lost reply for each connection of the pool would stop all requests. If the timeouts of rdb
 		// are short enough, rdb itself is used, with its hooks.
 		if o := r.Options(); !o.ContextTimeoutEnabled && !(bounded(o.ReadTimeout) && bounded(o.WriteTimeout)) {
 			d.io = r.WithTimeout(cfg.LongestCall + cfg.AckTimeout) // it shares the pool
@@ -151,9 +151,9 @@ func Open(rdb redis.UniversalClient, cfg Config) (*Deployment, error) {
 }
 
 // pipelinesOf returns for how many pipelines at a time go-redis has connections, if its pool for other commands has the
-// size pool. Renewals and the program itself need some of them. Unless PipelinePoolSize is set, pipelines have ten
-// connections of their own, or share the pool with the other commands, or, from 9.23 on, both. Versions before 9.22 do
-// not have the option.
+// size pool. It leaves some connections to renewals and to the program. Unless PipelinePoolSize is set, pipelines have ten
+// separate connections, or share the pool with the other commands, or, from 9.23 on, both. Versions before 9.22 do not have
+// the option.
 func pipelinesOf(options any, pool int) int {
 	if set := reflect.ValueOf(options).Elem().FieldByName("PipelinePoolSize"); set.IsValid() && set.Int() > 0 {
 		return int(set.Int()) - 2
@@ -190,7 +190,7 @@ func (d *Deployment) Clock() seam.Clock { return d.cfg.Clock }
 // Context returns a context that ends when Stop is called.
 func (d *Deployment) Context() context.Context { return d.ctx }
 
-// Stop ends all background work. Nothing is sent in the background after it.
+// Stop ends all background work. After it no request is sent in the background.
 func (d *Deployment) Stop() { d.stop() }
 
 // Wait waits until all goroutines that Go has started have ended, or ctx ends.

@@ -15,7 +15,7 @@ func TestPipelinesOfOptions(t *testing.T) {
 		want    int
 	}{
 		{&v922{20, 7}, 20, 5},
-		{&v922{20, 0}, 20, farPipelines}, // ten of their own, or they share the 20
+		{&v922{20, 0}, 20, farPipelines}, // ten separate connections, or the 20 of the pool
 		{&v922{100, -1}, 100, farPipelines},
 		{&v922{10, 0}, 10, 5},
 		{&v922{4, 0}, 4, pipelines},
@@ -27,7 +27,7 @@ func TestPipelinesOfOptions(t *testing.T) {
 	}
 }
 
-// A client with options that nobody has set has all pipelines to a server that is far away, and few to one that is near.
+// A client with default options has all pipelines to a server far away, and few to a near server.
 func TestPipelinesOfADeployment(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{PoolSize: 20})

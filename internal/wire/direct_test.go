@@ -18,11 +18,11 @@ import (
 	"github.com/go-rlock/rlock/internal/seam"
 )
 
-// near is behind, with a server that is near however slow this machine is.
+// near is behind, with a server that counts as near even if this machine is slow.
 func near(t *testing.T) (*Deployment, *faultproxy.Proxy) {
 	t.Helper()
 	d, proxy := behind(t)
-	for range 2 { // dials, loads the script, and looks for hooks
+	for range 2 { // dials, loads the script, and searches for hooks
 		if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {
 			t.Fatal(a.Err)
 		}
@@ -32,7 +32,7 @@ func near(t *testing.T) (*Deployment, *faultproxy.Proxy) {
 	return d, proxy
 }
 
-// stayNear takes the last answers for fast ones.
+// stayNear makes the latest replies count as fast.
 func stayNear(d *Deployment) {
 	change(d, func(s *sender) { s.repliedAt, s.isFast, s.usual, s.far = time.Now(), true, nearby/10, 0 })
 }
@@ -44,7 +44,7 @@ func change(d *Deployment, how func(s *sender)) {
 	how(s)
 }
 
-// callersSend is how many callers are sending a request themselves.
+// callersSend returns how many callers are sending a request themselves.
 func callersSend() int {
 	buf := make([]byte, 1<<20)
 	return bytes.Count(buf[:runtime.Stack(buf, true)], []byte("(*worker).serveSelf("))
@@ -103,14 +103,14 @@ func TestCallersAskAServerThatIsNearThemselves(t *testing.T) {
 	if ask(bg, time.Minute, nil) != 1 {
 		t.Error("a worker has sent the last")
 	}
-	d.cluster = &nodes{Client: d.rdb.(*redis.Client)} // of which no map is known
+	d.cluster = &nodes{Client: d.rdb.(*redis.Client)} // without a map of its slots
 	d.senders.free.isFast = true
 	if ask(bg, time.Minute, nil) != 0 {
 		t.Error("a caller has sent a request to a node that is not known")
 	}
 }
 
-// Callers use a client that has shown to have no hooks, also one whose own timeouts end reads.
+// Callers send with a client when a search has found no hooks, even if contexts or short timeouts end its reads.
 func TestClientsThatCallersMayUse(t *testing.T) {
 	none := func(*redis.Options) {}
 	client := func(edit func(o *redis.Options), hooks ...redis.Hook) func(addr string) redis.UniversalClient {
@@ -161,7 +161,7 @@ func TestClientsThatCallersMayUse(t *testing.T) {
 	}
 }
 
-// A hook that blocks holds up no caller, whenever it was added, and whatever ends the client's reads.
+// A hook that blocks never holds up a caller: neither a hook added early or late, nor with reads that contexts end.
 func TestHooksThatBlock(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		for _, later := range []bool{false, true} {
@@ -209,14 +209,14 @@ func TestHooksThatBlock(t *testing.T) {
 	}
 }
 
-// openLimiter is one that lets all pass.
+// openLimiter is a Limiter that permits all commands.
 type openLimiter struct{}
 
 func (openLimiter) Allow() error       { return nil }
 func (openLimiter) ReportResult(error) {}
 
-// A copy that a caller has sent, and whose reply was late, counts as one that may have run; the call goes on with
-// another, by a worker.
+// If the reply to a copy that a caller has sent is late, that copy may have run, and the call continues with a second
+// copy, by a worker.
 func TestLateReplyToACaller(t *testing.T) {
 	for _, steady := range []bool{false, true} {
 		d, proxy := near(t)
@@ -243,7 +243,7 @@ func TestLateReplyToACaller(t *testing.T) {
 			ctx, within = bg, d.direct.steady
 		}
 		r := echoOf("none")
-		r.OneEffect = true // which the echo does not confirm: an earlier copy may have had it
+		r.OneEffect = true // the echo does not confirm the effect: an earlier copy may have had it
 		began := time.Now()
 		a := d.Do(ctx, time.Minute, r)
 		if took := time.Since(began); took < within || took > within+5*time.Second {
@@ -260,7 +260,7 @@ func TestLateReplyToACaller(t *testing.T) {
 	}
 }
 
-// A caller whose context ends while a server does not answer returns soon, and knows that its request may run yet.
+// A caller whose context ends while a server does not answer returns soon, with the answer that its request may run yet.
 func TestCanceledWhileItAsksItself(t *testing.T) {
 	d, proxy := near(t)
 	reached := make(chan struct{}, 10)
@@ -280,7 +280,7 @@ func TestCanceledWhileItAsksItself(t *testing.T) {
 	idle(t, &d.senders.one)
 }
 
-// A caller does not wait for a connection for longer than for a reply; what has not left the process has not run.
+// A caller does not wait for a connection for longer than for a reply. A request that has not left the process has not run.
 func TestCanceledWhileItWaitsForAConnection(t *testing.T) {
 	proxy := faultproxy.New(t, miniredis.RunT(t).Addr())
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), PoolSize: 1, MaxRetries: -1})
@@ -320,7 +320,7 @@ func TestCanceledWhileItWaitsForAConnection(t *testing.T) {
 	idle(t, &d.senders.one)
 }
 
-// What comes to wait while a caller sends is sent by the goroutine of the worker that it was.
+// Requests that wait while a caller sends are then sent by a goroutine of the worker that the caller was.
 func TestOthersGoOnAfterACaller(t *testing.T) {
 	d, proxy := near(t)
 	change(d, func(s *sender) { s.alone, s.near = 1, 1 })
@@ -377,7 +377,7 @@ func TestManyCallersAskThemselves(t *testing.T) {
 	idle(t, &d.senders.one)
 }
 
-// Hooks see all commands, those too that a program adds while callers send some themselves.
+// Hooks get all commands, even if a program adds the hooks while callers send some requests themselves.
 func TestHooksSeeWhatCallersWouldSend(t *testing.T) {
 	for what, read := range map[string]func(cmd redis.Cmder){
 		"that reads nothing":         func(redis.Cmder) {},
@@ -423,8 +423,8 @@ func (processHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return next
 }
 
-// A hook that panics, or ends its goroutine, ends the request of the caller that met it, as it was added while the caller
-// sent. Others go on.
+// A hook that is added while a caller sends, and that panics or ends its goroutine, ends the request of that caller. Other
+// requests continue.
 func TestHooksThatCallersMeet(t *testing.T) {
 	d, proxy := near(t)
 	d.direct.ways.Store(&ways{{d.rdb, heldUp}, {d.rdb, d.direct.steady}})
@@ -452,14 +452,14 @@ func TestHooksThatCallersMeet(t *testing.T) {
 		if a := d.Do(bg, time.Minute, echoOf("next")); a.Err != nil {
 			t.Errorf("%s: %+v", name, a)
 		}
-		idle(t, &d.senders.one) // a worker that has sent it notes how long that took
+		idle(t, &d.senders.one) // a worker that has sent the request records how long that took
 	}
 	if n := proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "met") }); n != 0 {
 		t.Errorf("%d commands were sent", n)
 	}
 }
 
-// A server that stops costs as many connections as callers may be sending; go-redis sends none of the copies again.
+// A server that stops costs at most as many connections as callers may use. go-redis sends none of the copies again.
 func TestStallCostsFewConnections(t *testing.T) {
 	d, proxy := near(t)
 	var stalled atomic.Bool
@@ -483,7 +483,7 @@ func TestStallCostsFewConnections(t *testing.T) {
 			})
 		}
 	}
-	ask() // dials as many as callers need
+	ask() // dials as many connections as callers need
 	all.Wait()
 	idle(t, &d.senders.one)
 	stayNear(d)
@@ -496,7 +496,7 @@ func TestStallCostsFewConnections(t *testing.T) {
 	close(free)
 	all.Wait()
 	idle(t, &d.senders.one)
-	// Those that were cut, one more for each of their second copies, and pipelines that were begun meanwhile.
+	// Connections for the copies that were cut off, for their second copies, and for pipelines that were begun meanwhile.
 	if n := dials() - before; n > 3*mostDirect+alone {
 		t.Errorf("%d connections were opened", n)
 	}

@@ -28,7 +28,7 @@ func evalshas(n *atomic.Int32) redis.Hook {
 	})
 }
 
-// mustBeSeen has a hook see each request from now on.
+// mustBeSeen checks that a hook gets each request from now on.
 func mustBeSeen(t *testing.T, d *Deployment, seen *atomic.Int32) {
 	t.Helper()
 	for range 20 {
@@ -44,7 +44,7 @@ func mustBeSeen(t *testing.T, d *Deployment, seen *atomic.Int32) {
 	}
 }
 
-// conns opens so many connections.
+// conns opens n connections.
 func conns(t *testing.T, d *Deployment, n int) {
 	t.Helper()
 	rdb := d.rdb.(*redis.Client)
@@ -57,11 +57,11 @@ func conns(t *testing.T, d *Deployment, n int) {
 	}
 }
 
-// A copy that has looked for hooks before one was added, and is answered after the next has met it, does not say that there
-// is none.
+// A copy searches for hooks, then a hook is added, the next copy meets that hook, and then the first copy gets its reply.
+// The result of the first copy must not count: there is a hook.
 func TestLookFromBeforeAHookWasAdded(t *testing.T) {
 	d, proxy := near(t)
-	conns(t, d, 3) // go-redis asks hooks for each new one, too
+	conns(t, d, 3) // go-redis calls hooks for each new connection, too
 	d.direct.hookSearch.Store(false)
 	reached, free := make(chan struct{}), make(chan struct{})
 	proxy.Handle(func(cmd faultproxy.Command) faultproxy.Action {
@@ -84,7 +84,7 @@ func TestLookFromBeforeAHookWasAdded(t *testing.T) {
 	mustBeSeen(t, d, &seen)
 }
 
-// slowToAdd is a hook for dials only, which AddHook of another one has to wait for.
+// slowToAdd is a hook for dials only. AddHook of another hook has to wait for it.
 type slowToAdd struct{ wait atomic.Pointer[func()] }
 
 func (*slowToAdd) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -98,7 +98,7 @@ func (*slowToAdd) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return next
 }
 
-// go-redis asks all hooks before it uses the one that is added. A copy that looks meanwhile meets those of before.
+// go-redis calls all hooks before it uses an added one. A copy that searches meanwhile meets only the earlier hooks.
 func TestLookWhileAHookIsAdded(t *testing.T) {
 	proxy := faultproxy.New(t, miniredis.RunT(t).Addr())
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
@@ -128,7 +128,7 @@ func TestLookWhileAHookIsAdded(t *testing.T) {
 	mustBeSeen(t, d, &seen)
 }
 
-// opened returns the deployment of a client, which is closed with it.
+// opened returns the deployment of a client, and closes both at the end of the test.
 func opened(t *testing.T, rdb redis.UniversalClient) *Deployment {
 	t.Helper()
 	d, err := Open(rdb, Config{Clock: seam.SystemClock{}, CommandTimeout: time.Minute, LongestCall: time.Minute, Events: deaf{}, Panics: &Panics{Report: func(string, error, string) {}}})
@@ -142,8 +142,8 @@ func opened(t *testing.T, rdb redis.UniversalClient) *Deployment {
 	return d
 }
 
-// Callers send to a server that is near though the copy that was to look for hooks was not sent, as before a server runs: the
-// next one looks.
+// If the copy that should search for hooks was not sent, as before a server runs, the next copy searches. So callers send to
+// a near server in the end.
 func TestLookThatWasNotSent(t *testing.T) {
 	proxy := faultproxy.New(t, miniredis.RunT(t).Addr())
 	var runs atomic.Bool
@@ -156,7 +156,7 @@ func TestLookThatWasNotSent(t *testing.T) {
 	if a := d.Do(bg, 50*time.Millisecond, echoOf("a")); a.Err == nil {
 		t.Fatal("it was sent")
 	}
-	idle(t, &d.senders.one) // until its copy has ended, another one does not look
+	idle(t, &d.senders.one) // until this copy has ended, no other copy searches
 	runs.Store(true)
 	for range 2 {
 		if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {
@@ -172,8 +172,8 @@ func TestLookThatWasNotSent(t *testing.T) {
 	}
 }
 
-// Each copy that a caller sends is sent once, with as many retries as go-redis has by default: what is cut off, what loses its
-// connection, and what the server refuses for now.
+// go-redis, with its default retries, sends each copy of a caller once: if the copy is cut off, if its connection is lost,
+// and if the server refuses the copy for now.
 func TestGoRedisRepeatsNoCopyOfACaller(t *testing.T) {
 	for name, meets := range map[string]faultproxy.Action{
 		"reply swallowed": faultproxy.SwallowReply, "reset after running": faultproxy.ResetAfter,
@@ -215,7 +215,7 @@ func TestGoRedisRepeatsNoCopyOfACaller(t *testing.T) {
 	}
 }
 
-// A new connection has a handshake, which the caller waits for too: each step of it holds up the caller for a time-out at most.
+// A caller also waits for the handshake of a new connection. Each step of the handshake holds it up for at most a timeout.
 func TestCanceledDuringAHandshake(t *testing.T) {
 	for _, delay := range []time.Duration{heldUp * 2 / 3, 20 * heldUp} {
 		d, proxy := near(t)
@@ -231,7 +231,7 @@ func TestCanceledDuringAHandshake(t *testing.T) {
 			return delay
 		})
 		taken := make(chan struct{})
-		go func() { // the only connection
+		go func() { // uses the only connection
 			defer close(taken)
 			d.rdb.Ping(bg)
 		}()
@@ -256,7 +256,8 @@ func TestCanceledDuringAHandshake(t *testing.T) {
 	}
 }
 
-// A hook may end the goroutine of a caller again and again: no place is lost, also none of those that wait for it.
+// A hook may end the goroutines of callers again and again: the sender still counts its workers right, and other requests
+// get their answers.
 func TestCallersThatAHookEnds(t *testing.T) {
 	d, _ := near(t)
 	d.direct.ways.Store(&ways{{d.rdb, heldUp}, {d.rdb, heldUp}})
@@ -288,7 +289,7 @@ func TestCallersThatAHookEnds(t *testing.T) {
 							ended.Add(1)
 						}
 					}()
-					d.Do(bg, 4*heldUp, echoOf("end")) // by a worker it has no answer
+					d.Do(bg, 4*heldUp, echoOf("end")) // sent by a worker, it gets no answer
 					returned = true
 				}()
 				<-gone

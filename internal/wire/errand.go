@@ -6,7 +6,7 @@ import (
 )
 
 // Errand is a request to one of several servers, without a goroutine that waits for the reply. It is sent
-// immediately, or together with others if the server is busy with them. While it waits it needs no goroutine
+// immediately, or together with others if many errands are under way. While it waits it needs no goroutine
 // and no timer.
 type Errand interface {
 	// Context has the values for hooks. When it ends, the errand is not needed any more.
@@ -35,7 +35,7 @@ type Waiting struct {
 // nil.
 func (d *Deployment) Ask(e Errand) *Waiting { return d.senders.votes.take(d.newJob(), e) }
 
-// Put is Ask for background work, one pipeline at a time. The end of the deployment home waits for the
+// Put is Ask for background work, one pipeline at a time. Wait of the deployment home waits for the
 // errand.
 func (d *Deployment) Put(home *Deployment, e Errand) { d.senders.renewals.take(home.newJob(), e) }
 
@@ -99,7 +99,7 @@ func (w *Waiting) leave() (j job, waited bool) {
 	return j, j.errand != nil
 }
 
-// fail answers the errand if it waits still.
+// fail answers the errand with an error if it still waits.
 func (w *Waiting) fail(err error) {
 	if j, waited := w.leave(); waited {
 		defer j.ended()
@@ -107,7 +107,7 @@ func (w *Waiting) fail(err error) {
 	}
 }
 
-// Withdraw reports whether the errand waited for the PING until now. Then it is not sent, nor
+// Withdraw reports whether the errand waited for the PING until now. Then it is neither sent nor
 // answered.
 func (w *Waiting) Withdraw() bool {
 	j, waited := w.leave()

@@ -23,14 +23,14 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	_ = flag.Set("test.parallel", "20") // they wait most of the time
+	_ = flag.Set("test.parallel", "20") // the tests wait most of the time
 	goleak.VerifyTestMain(m)
 }
 
 // behind returns the deployment of a new server, behind a proxy.
 func behind(t *testing.T) (*Deployment, *faultproxy.Proxy) { return behindFor(t, 5*time.Second) }
 
-// behindFor is behind, with go-redis waiting so long for a reply.
+// behindFor is behind, with a read timeout of go-redis.
 func behindFor(t *testing.T, reply time.Duration) (*Deployment, *faultproxy.Proxy) {
 	proxy := faultproxy.New(t, miniredis.RunT(t).Addr())
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: reply, MaxRetries: -1})
@@ -52,11 +52,11 @@ func behindFor(t *testing.T, reply time.Duration) (*Deployment, *faultproxy.Prox
 
 var echo = NewScript("echo", "if ARGV[1] == 'bad' then return redis.call('hget', KEYS[1], 'f') end return ARGV[1]", false)
 
-// errand asks for an echo.
+// errand is a request for an echo.
 type errand struct {
 	text    string
 	timeout time.Duration
-	drop    error // why it is not needed any more
+	drop    error // why the request is not needed any more
 	edit    func(*Request)
 	ctx     context.Context
 	answer  chan Answer
@@ -79,7 +79,7 @@ func (e *errand) Timeout() time.Duration         { return e.timeout }
 func (e *errand) Context() context.Context       { return e.ctx }
 func (e *errand) Wanted() bool                   { return true }
 
-// must waits for the answer, which is the echo.
+// must waits for the answer, which must be the echo.
 func (e *errand) must(t *testing.T, unsure bool) {
 	t.Helper()
 	if a := <-e.answer; a.Err != nil || a.Val != e.text || a.Unsure != unsure {
@@ -87,22 +87,22 @@ func (e *errand) must(t *testing.T, unsure bool) {
 	}
 }
 
-// isEcho reports whether a command asks for the echo of a text.
+// isEcho reports whether a command is a request for the echo of a text.
 func isEcho(c faultproxy.Command, text string) bool {
 	return c.IsScript(echo.SHA) && c.Args[len(c.Args)-1] == text
 }
 
-// warm has the server know the script.
+// warm loads the script into the server.
 func warm(t *testing.T, d *Deployment) {
 	e := newErrand("warm")
 	d.Ask(e)
 	e.must(t, false)
 }
 
-// hold has the first requests wait until it is called: those that find every worker free.
+// hold keeps every worker busy with a first request until release is called.
 func hold(t *testing.T, d *Deployment, proxy *faultproxy.Proxy) (release func()) {
 	t.Helper()
-	d.senders.votes.far = 0 // however slow this machine is, the server is near
+	d.senders.votes.far = 0 // the server counts as near even if this machine is slow
 	free := make(chan struct{})
 	reached := make(chan struct{}, voteWorkers)
 	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
@@ -131,8 +131,8 @@ func hold(t *testing.T, d *Deployment, proxy *faultproxy.Proxy) (release func())
 	return release
 }
 
-// What is asked while the workers are busy shares a pipeline. There an errand that is not needed
-// any more is not sent, and one that fails, fails alone.
+// Errands that come while the workers are busy share a pipeline. An errand that is not needed any
+// more is not sent, and an errand that fails does not affect the others.
 func TestAskTogether(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
@@ -175,12 +175,12 @@ func TestAskTogether(t *testing.T) {
 	for _, c := range proxy.Commands()[before:] {
 		conns[c.Conn] = true
 	}
-	if len(conns) > 3 { // and one for the type of the foreign key
+	if len(conns) > 3 { // one of them for the type of the foreign key
 		t.Errorf("%d connections", len(conns))
 	}
 }
 
-// A server that does not run a request now is not asked again, and nothing may have run.
+// A request that the server does not run now is not sent again, and certainly has not run.
 func TestAskFailsFast(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
@@ -201,12 +201,12 @@ func TestAskFailsFast(t *testing.T) {
 	}
 }
 
-// A reply that is lost delays no request but its own. A second copy gets the answer, and nobody
-// knows what the first one did.
+// A lost reply delays only its own request. A second copy gets the answer, which is unsure, because
+// the first copy may have run.
 func TestAskAgain(t *testing.T) {
 	t.Parallel()
 	d, proxy := behindFor(t, longestIO)
-	d.senders.votes.far = 0 // however slow this machine is, the server is near
+	d.senders.votes.far = 0 // the server counts as near even if this machine is slow
 	warm(t, d)
 	lost := make(chan bool, voteWorkers)
 	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
@@ -225,7 +225,7 @@ func TestAskAgain(t *testing.T) {
 		e.timeout = 20 * time.Second
 		all = append(all, e)
 		d.Ask(e)
-		for len(lost) <= i { // each in a pipeline of its own
+		for len(lost) <= i { // so that each errand has a separate pipeline
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -246,7 +246,7 @@ func TestAskAgain(t *testing.T) {
 	}
 }
 
-// A reply that is late but not lost is the answer, and there is no other copy.
+// A reply that is late but not lost is the answer, and no second copy is sent.
 func TestAskAnsweredLate(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
@@ -265,7 +265,7 @@ func TestAskAnsweredLate(t *testing.T) {
 	}
 }
 
-// An errand without any answer ends with its timeout, unsure.
+// An errand without a reply ends with its timeout, and its answer is unsure.
 func TestAskUnanswered(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
@@ -291,7 +291,7 @@ func TestAskUnanswered(t *testing.T) {
 	}
 }
 
-// What waits for a connection when nobody waits for its answer any more need not be sent.
+// A request that still waits for a connection when its errand has ended is not sent.
 func TestNobodyWaitsForAConnectionInVain(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), PoolSize: 1, PoolTimeout: time.Hour, ReadTimeout: 5 * time.Second, MaxRetries: -1})
@@ -319,12 +319,12 @@ func TestNobodyWaitsForAConnectionInVain(t *testing.T) {
 		return s.busy == 0 && s.overdue == 0
 	})
 	_ = only.Close()
-	again := newErrand("again") // by the same worker, if that rests still
+	again := newErrand("again") // by the same worker, if that still rests
 	d.Ask(again)
 	again.must(t, false)
 }
 
-// What is asked of a server that does not answer waits for its PING, and can be withdrawn.
+// An errand to a server that does not answer waits for the reply to a PING, and can be withdrawn.
 func TestAskWaitsForThePing(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
@@ -370,7 +370,7 @@ func TestAskWaitsForThePing(t *testing.T) {
 	}
 }
 
-// Workers of errands that have nothing to do end.
+// Workers of errands end when they have nothing to do.
 func TestWorkersOfErrandsEnd(t *testing.T) {
 	t.Parallel()
 	d, _ := behind(t)
@@ -400,8 +400,8 @@ func TestWorkersOfErrandsEnd(t *testing.T) {
 	}
 }
 
-// A hook that ends the goroutine of a worker costs its request as much as a lost reply, and no
-// other anything.
+// If a hook ends the goroutine of a worker, the worker's request continues as after a lost reply, and
+// other requests are not affected.
 func TestWorkerOfErrandsThatAHookEnds(t *testing.T) {
 	t.Parallel()
 	d, _ := behind(t)
@@ -415,11 +415,11 @@ func TestWorkerOfErrandsThatAHookEnds(t *testing.T) {
 	for range 2 * voteWorkers {
 		e := newErrand("hooked")
 		d.Ask(e)
-		e.must(t, false) // the first one has not left this process, and never will
+		e.must(t, false) // the first copy has not left this process, and never will
 	}
 }
 
-// The hooks of go-redis see the values of the caller's context, unless requests share a pipeline.
+// The hooks of go-redis get the values of the caller's context if the request does not share a pipeline.
 func TestAskHasTheValuesOfTheCaller(t *testing.T) {
 	t.Parallel()
 	d, _ := behind(t)
@@ -440,7 +440,7 @@ func TestAskHasTheValuesOfTheCaller(t *testing.T) {
 
 type seenHook struct {
 	key    any
-	before func()     // is called first
+	before func()     // called first
 	mu     sync.Mutex // guards the rest
 	values []any
 }
@@ -461,7 +461,7 @@ func (h *seenHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return next
 }
 
-// chained is an errand whose answer brings the next one about.
+// chained is an errand whose answer causes the next errand.
 type chained struct {
 	*errand
 	next func()
@@ -472,7 +472,7 @@ func (c chained) Answered(sent time.Time, a Answer) {
 	c.errand.Answered(sent, a)
 }
 
-// What an answer brings about is sent by the worker that passes the answer on: no other one is
+// An errand that an answer causes is sent by the worker that passes the answer on: no other worker is
 // woken for it.
 func TestAnswerIsFollowedByTheSameWorker(t *testing.T) {
 	t.Parallel()
@@ -482,7 +482,7 @@ func TestAnswerIsFollowedByTheSameWorker(t *testing.T) {
 	next := func() { d.Ask(last) }
 	for i := range 20 {
 		c, then := chained{errand: newErrand(fmt.Sprint(i))}, next
-		c.timeout = time.Minute // a worker that is overdue does not count
+		c.timeout = time.Minute // an overdue worker would not count
 		c.next = then
 		next = func() {
 			s.mu.Lock()
@@ -499,7 +499,7 @@ func TestAnswerIsFollowedByTheSameWorker(t *testing.T) {
 	idle(t, s)
 }
 
-// What waits for a worker that passes answers on is sent also if that ends meanwhile.
+// An errand that waits for a worker that passes answers on is sent even if that worker ends.
 func TestWorkerThatEndsWithAnAnswer(t *testing.T) {
 	t.Parallel()
 	d, _ := behind(t)
@@ -512,8 +512,8 @@ func TestWorkerThatEndsWithAnAnswer(t *testing.T) {
 	idle(t, &d.senders.votes)
 }
 
-// What is done in the background is sent one pipeline at a time, and not at all once its client has ended. A
-// request that says so is sent once, however late its answer is.
+// Background errands are sent one pipeline at a time, and not at all after the end of their context. A request with
+// NoResend is sent once, even if its reply is late.
 func TestPut(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
@@ -588,20 +588,20 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// What is late follows what the server usually takes: an eighth of the timeout at least, twice the
-// usual time if that is more, and never so long that no time is left.
+// How long a request may be without a reply depends on the usual time of the server: at least an
+// eighth of the timeout, twice the usual time if that is more, and at most three quarters of the timeout.
 func TestWhatIsLateFollowsTheServer(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
 	var s sender
 	for _, c := range []struct {
-		takes time.Duration // from now on
+		takes time.Duration // time of the next replies
 		times int
-		late  time.Duration // after that
+		late  time.Duration // patience after these replies
 	}{
 		{0, 0, 100 * ms},
 		{10 * ms, 3, 100 * ms},
-		{400 * ms, 1, 120 * ms}, // once means little
+		{400 * ms, 1, 120 * ms}, // a single reply changes little
 		{200 * ms, 50, 400 * ms},
 		{700 * ms, 50, 600 * ms},
 		{10 * ms, 50, 100 * ms},

@@ -54,8 +54,8 @@ func Ended(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// CutOff reports whether the end of a context may have caused an error, which then proves nothing about
-// Redis.
+// CutOff reports whether the end of a context may have caused an error. Such an error proves nothing
+// about Redis.
 func CutOff(err error) bool {
 	var timeout net.Error
 	return Ended(err) || errors.As(err, &timeout) && timeout.Timeout()
@@ -64,12 +64,12 @@ func CutOff(err error) bool {
 // cut is the error of a context that has ended a request after a copy of it had failed.
 type cut struct {
 	error
-	last error // failure of the latest copy
+	last error // latest failure of a copy
 }
 
 func (e *cut) Unwrap() error { return e.error }
 
-// Cut adds the last failure of a copy of a request, if there is one, to the error of the context that has ended it.
+// Cut adds the latest failure of a copy, unless it is nil, to the error of the context that has ended the request.
 func Cut(ended, last error) error {
 	if last == nil {
 		return ended
@@ -88,8 +88,8 @@ func LastFailure(err error) error {
 	return nil
 }
 
-// notNow are the replies of a server that did not run the command, but may run it later, or that names
-// the server that will.
+// notNow has the codes of errors of a server that did not run the command: it may run the command later,
+// or it names another server that will.
 var notNow = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "NOSCRIPT", "BUSY", "MISCONF", "max number of clients"}
 
 // Transient reports whether a request that ended in err may be sent again.
@@ -103,7 +103,7 @@ func Transient(err error) bool {
 	return true
 }
 
-// IsReply reports whether an error is Redis's reply.
+// IsReply reports whether an error is an error reply of Redis.
 func IsReply(err error) bool {
 	if err == nil {
 		return false
@@ -131,8 +131,8 @@ func lacks(err error, command string) bool {
 		(strings.Contains(text, "'"+command+"'") || strings.Contains(text, "`"+command+"`"))
 }
 
-// Lacking returns the command for scripts that an error reply does not permit. missing: the server does not have the
-// command at all.
+// Lacking returns the command for scripts, EVALSHA or EVAL, that an error reply refuses, or "". missing reports that the
+// server does not have the command at all.
 func Lacking(err error) (command string, missing bool) {
 	for _, command := range []string{"evalsha", "eval"} {
 		if lacks(err, command) {
@@ -149,8 +149,8 @@ func NeverRan(err error) bool {
 	return errors.Is(err, ErrForeignKey) || barred && !strings.Contains(said(err), " script")
 }
 
-// MayHaveRun reports whether a script that ended in err may have begun: the error reply
-// may have come half-way.
+// MayHaveRun reports whether a script that ended in err may have begun: it may have
+// failed half-way.
 func MayHaveRun(err error) bool { return IsReply(err) && !NeverRan(err) }
 
 // NotExecuted reports whether the server certainly did not run the request. All other failures of the
@@ -178,6 +178,6 @@ func (d *Deployment) barred(a *Answer) bool {
 
 // IsWrongType reports whether Redis says that a key is of another type.
 func IsWrongType(err error) bool {
-	// Redis 6 and miniredis put text before it.
+	// Redis 6 and miniredis put text before the code.
 	return err != nil && strings.Contains(err.Error(), "WRONGTYPE")
 }

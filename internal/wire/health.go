@@ -18,7 +18,7 @@ var ErrTooLate = errors.New("not asked any more")
 // commands to run when it recovers.
 type health struct {
 	mu     sync.Mutex // guards the rest
-	lost   error      // why the server counts as unreachable; nil if it answers; errLate if it may
+	lost   error      // why the server counts as unreachable; nil if it answers; errLate if only a reply is late
 	isDead bool       // the server did not answer the last PING either, or accepts no connection
 	ping   *ping      // PING under way, or nil
 }
@@ -27,8 +27,8 @@ type health struct {
 type ping struct {
 	done    chan struct{}
 	timeout time.Duration
-	waiting []*Waiting // errands that wait for it; guarded by health.mu until done is closed
-	err     error      // once done is closed
+	waiting []*Waiting // errands that wait for the reply; guarded by health.mu until done is closed
+	err     error      // valid once done is closed
 }
 
 // Failed records the error of a request. A server that replies with an error still answers, and a full
@@ -118,7 +118,7 @@ func (d *Deployment) ping(timeout time.Duration) *ping {
 }
 
 func (d *Deployment) await(p *ping, timeout time.Duration) {
-	// Not with the deployment's context: after Stop, others may still use its connections.
+	// Not the context of the deployment: after Stop, others may still use its connections.
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	answered := make(chan error, 1)

@@ -17,8 +17,8 @@ import (
 // It sends HELLO, which needs no permission. The type of the go-redis client is not enough: a *redis.ClusterClient may lead
 // to a Sentinel deployment, and a wrapper of any kind to a cluster.
 //
-// Callers that come together share the reply to one request, and its error. Otherwise ten thousand of
-// them would wait for as many replies before the first acquire.
+// Callers that come together share the reply to one request, and its error. Otherwise ten thousand
+// callers would wait for ten thousand replies before the first acquire.
 func (d *Deployment) Ready(ctx context.Context) error {
 	if d.hello.Known() {
 		return nil
@@ -44,8 +44,8 @@ func (d *Deployment) greet(ctx context.Context) error {
 // in one slot.
 func (d *Deployment) Slotted() bool { return d.slotted.Load() }
 
-// FoundSlots records that the server has refused a script with keys of several slots. A proxy may have
-// replied otherwise to HELLO.
+// FoundSlots records that the server has refused a script with keys of several slots, although the reply
+// to HELLO may not show a cluster, as behind a proxy.
 func (d *Deployment) FoundSlots() { d.slotted.Store(true) }
 
 // Shared is a request that is sent until the server has answered it once. One caller sends it for all
@@ -68,8 +68,8 @@ type question struct {
 // Known reports whether the server has answered.
 func (s *Shared) Known() bool { return s.isKnown.Load() }
 
-// Ask returns when the server has answered, or with the error. Callers do not share the end of the
-// sender's context: then another one sends the request.
+// Ask returns when the server has answered, or with the error. If the context of the caller that sends
+// ends, the others do not get that error: one of them sends the request again.
 func (s *Shared) Ask(ctx context.Context, d *Deployment, ask func(context.Context) error) error {
 	for !s.Known() {
 		if err := ctx.Err(); err != nil {
@@ -124,7 +124,7 @@ func (s *Shared) answer(ctx context.Context, q *question, ask func(context.Conte
 }
 
 // readHello reads from the reply to HELLO how to publish, and whether the server is in cluster mode. The
-// command is "both" if the reply does not show that: other clients may then use either way.
+// command is "both" if the reply does not show how to publish, because other clients may use either way.
 func readHello(a Answer) (command string, slotted bool, err error) {
 	switch {
 	case a.Err == nil:

@@ -17,8 +17,8 @@ type Master struct {
 	Client redis.UniversalClient
 }
 
-// FewestConnections is how many connections to a server a client needs to work well: those that send
-// single requests, one for another copy of a request, and one for the rest.
+// FewestConnections is how many connections to a server a client needs to work well: as many as alone
+// for single requests, one for second copies, and one for the rest.
 const FewestConnections = alone + 2
 
 // mapped is the method of *redis.ClusterClient, and of types that embed one, that visits all masters.
@@ -46,8 +46,8 @@ func (d *Deployment) Masters(ctx context.Context, within time.Duration) ([]Maste
 	})
 }
 
-// Within calls a function that talks to Redis through go-redis, which may hang for as long as its
-// timeouts. It returns when the function does, ctx ends, or the time is over.
+// Within calls a function that uses go-redis, and so may hang until the timeouts of go-redis end it.
+// Within returns when the function does, ctx ends, or the time is over.
 func Within[T any](ctx context.Context, d *Deployment, within time.Duration, do func(ctx context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -89,7 +89,7 @@ type Outcome[T any] struct {
 	Err   error
 }
 
-// Together calls functions, at most so many at a time, and returns their results in order.
+// Together calls functions, at most a number of them at a time, and returns their results in order.
 func Together[T any](d *Deployment, most int, all []func() (T, error)) []Outcome[T] {
 	out := make([]Outcome[T], len(all))
 	slots := make(chan struct{}, most)

@@ -7,7 +7,7 @@ import (
 )
 
 // Named returns a go-redis client whose connections for subscriptions have a name in CLIENT LIST. It
-// shares everything else with node. It returns node itself if that names its connections already, or
+// shares everything else with node. Named returns node itself if node already names its connections, or
 // is not a client of one server.
 func Named(node redis.UniversalClient, name string) redis.UniversalClient {
 	one, ok := node.(*redis.Client)
@@ -19,8 +19,8 @@ func Named(node redis.UniversalClient, name string) redis.UniversalClient {
 	return named
 }
 
-// naming is a hook that names a connection after the handshake. With Options.ClientName, no connection
-// would be possible to a server that does not permit it.
+// naming is a hook that names a connection after the handshake. With Options.ClientName, a server that
+// does not permit the name would refuse each connection.
 type naming string
 
 func (naming) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// panicError is a panic in the user's code that the library has called on its own goroutine: in a hook
-// of the go-redis client, a dialer, an Observer, a log handler. It would end the process, and all its
-// holds. So it becomes an error of the request, which may or may not have run.
+// panicError is a panic in the user's code on a goroutine of the library: in a hook of the go-redis
+// client, a dialer, an Observer, a log handler. It would end the process, and all its holds. So the
+// panic becomes an error of the request, which may or may not have run.
 type panicError struct {
 	where string
 	value any
@@ -23,8 +23,8 @@ func (e *panicError) Unwrap() error {
 	return err
 }
 
-// Panicked reports whether a request ended in a panic. It is not sent again immediately: the next copy
-// would end the same way.
+// Panicked reports whether a request ended in a panic. Such a request is not sent again immediately:
+// the next copy would end the same way.
 func Panicked(err error) bool {
 	var p *panicError
 	return errors.As(err, &p)
@@ -42,8 +42,8 @@ type Panics struct {
 	seen sync.Map // places that have panicked
 }
 
-// Caught is deferred around the user's code. It turns a panic into an error, in err unless
-// that is nil.
+// Caught is deferred around the user's code. It turns a panic into an error, and stores it in
+// err, unless err is nil.
 func (s *Panics) Caught(where string, err *error) {
 	value := recover()
 	if value == nil {

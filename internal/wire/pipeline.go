@@ -11,8 +11,8 @@ import (
 type parcel struct {
 	script *Script
 	which  []int // indexes into the batch
-	isMany bool
-	tries  int // how often it was sent
+	isMany bool  // script does all requests together
+	tries  int   // how often it was sent
 	cmd    *packed
 }
 
@@ -26,9 +26,9 @@ type command interface {
 // meanwhile.
 const mostTogether = RoundSize
 
-// mostTries is how often a parcel is sent. The second time is for scripts that the node did not know: the
-// first of each kind is sent in full, which loads the script for the rest. The third time is for a batch
-// that redirections have spread over several nodes.
+// mostTries is how often a parcel is sent at most. The second time is for scripts that the node did not
+// know: the first parcel of each script has the full text, which loads the script for the rest. The third
+// time is for a batch that redirections have spread over several nodes.
 const mostTries = 3
 
 // parcels returns the commands for a batch.
@@ -81,8 +81,8 @@ func (d *Deployment) pipeline(ctx context.Context, node redis.Cmdable, batch []*
 	todo := d.parcels(batch)
 	for try := 0; len(todo) > 0; try++ {
 		if try > 0 && flights == nil {
-			// The server does not know a script, and its reply may have been late. No caller waits for a round, so the text
-			// is sent in any case: the next round would have to send it too.
+			// The server does not know a script, and this reply may have been late. No caller waits for a round, so the
+			// text is sent with a new timeout: otherwise the next round would have to send it.
 			retryCtx, cancel := d.roundContext()
 			defer cancel()
 			ctx = retryCtx
@@ -143,8 +143,8 @@ func (p *parcel) keep(answers []Answer) {
 	p.which = sent
 }
 
-// spread sets the error of a pipeline on its commands, if none of them has an error: the server has refused
-// the connection, as for a wrong password.
+// spread sets the error of a pipeline on its commands if none of them has an error: then the server has
+// refused the connection, as for a wrong password.
 func spread(sent []redis.Cmder, err error) {
 	if err == nil || slices.ContainsFunc(sent, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
 		return
@@ -155,8 +155,8 @@ func spread(sent []redis.Cmder, err error) {
 }
 
 // unpack stores the answers of a parcel. It returns the requests that have to be sent alone: the server refused
-// them, or the whole parcel. The reason may be a single request with a key that the user must not use, or, at
-// a node of a cluster, keys of several slots.
+// these requests, or the whole parcel. The reason may be a single request with a key that the user must not
+// use, or, at a node of a cluster, keys of several slots.
 func (d *Deployment) unpack(p *parcel, batch []*Request, answers []Answer, confirmed int) (alone []int) {
 	err := p.cmd.Err()
 	if !p.isMany {

@@ -36,8 +36,8 @@ func (p *prepared) isDue(address string) bool {
 
 // Prepare makes go-redis open the connection for renewals when a hold begins, by a PING in the background. Otherwise
 // the first renewal would wait for the handshake, which takes up to newConnection round trips to a server that may have
-// become slow meanwhile. It does nothing if go-redis has no separate pool for pipelines: then there is the connection of
-// the acquire.
+// become slow meanwhile. Prepare does nothing if go-redis has no separate pool for pipelines: then renewals can use the
+// connection of the acquire.
 func (d *Deployment) Prepare(key string) {
 	node, err := d.NodeFor(d.ctx, key)
 	if err != nil {
@@ -58,7 +58,7 @@ func (d *Deployment) Prepare(key string) {
 	d.Go(func() {
 		ctx, cancel := context.WithTimeout(d.ctx, d.cfg.CommandTimeout)
 		defer cancel()
-		_ = d.askPing(ctx, node) // if it fails, the renewals open one
+		_ = d.askPing(ctx, node) // if it fails, the renewals open a connection
 	})
 }
 

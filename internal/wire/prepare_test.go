@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The connection for pipelines to a node is tried with one PING, and not again for a while, if it has a pool of its own.
+// Prepare sends one PING to each node whose pipelines have a separate pool, and no other PING for a while.
 func TestPrepareSendsOnePing(t *testing.T) {
 	t.Parallel()
 	got := map[string]int{}
@@ -18,7 +18,7 @@ func TestPrepareSendsOnePing(t *testing.T) {
 	defer n.Close()
 	for i, key := range []byte("abc") {
 		o := &redis.Options{Addr: "127.0.0.1:" + strconv.Itoa(2+i)}
-		if key != 'c' { // which may have one pool for all
+		if key != 'c' { // client c may have one pool for all commands
 			size := reflect.ValueOf(o).Elem().FieldByName("PipelineReadBufferSize")
 			if !size.IsValid() {
 				t.Skip("this go-redis has no pool for pipelines alone")

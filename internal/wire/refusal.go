@@ -24,7 +24,7 @@ func NoAnswer(within time.Duration, last error) error {
 // Failure is NoAnswer for a request that is not repeated.
 func Failure(last error) error { return failure(last, "", 0) }
 
-// Tried returns the error of the last of several tries, the first of which began so long ago.
+// Tried returns the error of the last of several tries. since is the time since the first try began.
 func Tried(err error, since time.Duration) error {
 	switch e := err.(type) {
 	case *silence:
@@ -113,8 +113,8 @@ func (e *silence) Error() string {
 	return text
 }
 
-// Is does not match the end of a context. That would be a time limit of this package or of go-redis, whose
-// dialer's errors match it too, and callers use it to find out whether their own context has ended.
+// Is does not match the end of a context, by which callers find out whether their own context has ended. In last it is
+// the end of a time limit of this package or of go-redis, whose dial errors match it too.
 func (e *silence) Is(target error) bool {
 	return target == ErrUnreachable || target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.last, target)
 }
@@ -139,7 +139,8 @@ func (e *refusal) Error() string {
 func (*refusal) Is(target error) bool { return target == ErrRefused }
 func (e *refusal) Unwrap() error      { return e.reply }
 
-// inScript matches where Redis names the script in which a command failed, and miniredis the line.
+// inScript matches the part of an error text about the place in a script: Redis adds the script and the line in which a
+// command failed, and miniredis a stack trace.
 var inScript = regexp.MustCompile(`(?s) script: (?:[0-9a-f]{40}, )?on @user_script:\d+\.?|\s*stack traceback:.*`)
 
 // remedy returns advice about a refusal that a retry does not remove, or "".
@@ -156,7 +157,7 @@ func (e *refusal) remedy() string {
 }
 
 // Denied reports whether an error reply means that the user lacks a permission. For a command in a script, Redis 7.0 has
-// another text, and Redis 7.2 and Valkey a third.
+// a second text, and Redis 7.2 and Valkey have a third.
 func Denied(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "NOPERM ") || strings.Contains(text, "The user executing the script") || strings.Contains(text, "ACL failure in script")

@@ -39,16 +39,16 @@ type Request struct {
 	Keys   []string
 	Args   []any
 
-	// boxed has the n words of Put; the first of them are keys. They come before Keys and Args.
+	// boxed has the n words of Put, of which the first keys words are keys. They come before Keys and Args.
 	boxed   [6]any
 	n, keys uint8
 
 	// NoResend: the request must not run twice. It is not sent again once it may have run.
 	NoResend bool
 
-	// OneEffect: a reply that is a positive number, or a list that begins with one, means that this
-	// copy did the work. Any other reply may come from a second copy, which found the work done by
-	// the first. So it counts only when all copies have got a reply or have failed.
+	// OneEffect: a reply that is a positive number, or a list that begins with such a number, means
+	// that this copy did the work. Any other reply may come from a second copy, which found the work
+	// done by the first. So such a reply counts only when all copies have got a reply or have failed.
 	OneEffect bool
 
 	// Each, with OneEffect: the reply is a list with a number for each of several effects, which is
@@ -59,8 +59,8 @@ type Request struct {
 	// now, because the caller has other servers, or another way.
 	FailFast bool
 
-	// Acked: Config.Acks replicas have to confirm what the script did within Config.AckTimeout. WAIT
-	// asks for that on the same connection.
+	// Acked: Config.Acks replicas have to confirm the writes of the script within Config.AckTimeout. A
+	// WAIT on the same connection waits for them.
 	Acked bool
 
 	// Reported: the reply is passed to the report function of Round.Send.
@@ -146,7 +146,7 @@ func (r *Request) main() (some []string) {
 	return some
 }
 
-// kind returns the type that these keys should have.
+// kind returns the type that the keys of main should have.
 func (r *Request) kind() string {
 	switch family, _, _ := strings.Cut(r.Name(), "/"); family {
 	case "semaphore", "permits", "latch", "barrier":
@@ -155,7 +155,7 @@ func (r *Request) kind() string {
 	return "hash"
 }
 
-// once is a command that go-redis must not repeat: this package must know of each copy, and resends.
+// once is a command that go-redis must not repeat: this package records each copy, and decides whether to resend.
 type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }

@@ -64,8 +64,8 @@ func (r *Round) Send(report func(node redis.UniversalClient, answers []Answer)) 
 		nodes[node] = append(nodes[node], q)
 	}
 	for node, group := range nodes {
-		// Sent through the cluster client, which follows redirections. But WAIT has to
-		// go to the node that got the requests.
+		// The cluster client follows redirections. But WAIT has to go to the node that
+		// got the requests.
 		var to redis.Cmdable = d.io
 		if d.cfg.Acks > 0 {
 			to = node
@@ -81,9 +81,9 @@ func (d *Deployment) roundContext() (context.Context, context.CancelFunc) {
 
 var errEnded = errors.New("a hook of go-redis has ended the goroutine that sends")
 
-// A server that is far away is idle most of the time that a pipeline takes. One pipeline after the other would renew only
-// some thousand holds a second 10 ms away. So it gets farRounds pipelines at a time, which share what is due, up to
-// farRound requests each. Callers have the other connections: see farPipelines.
+// A server that is far away is idle most of the time that a pipeline takes. At 10 ms, one pipeline after the other would
+// renew only some thousand holds a second. So such a server gets farRounds pipelines at a time, which share the requests of
+// the round, up to farRound requests each. Callers have the other connections: see farPipelines.
 const (
 	farRounds = 4
 	farRound  = 500
@@ -119,7 +119,7 @@ func (p *parts) take() []inRound {
 	return which
 }
 
-// end returns the requests that were not taken, which are not sent.
+// end returns the requests that were not taken. They are not sent.
 func (p *parts) end() (left []inRound) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +127,8 @@ func (p *parts) end() (left []inRound) {
 	return left
 }
 
-// widen divides what is left among several pipelines. It returns how many have to be added to the one under way.
+// widen divides the remaining requests among several pipelines. It returns how many pipelines have to be added to the one
+// under way.
 func (p *parts) widen(pipelines int) (more int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +140,7 @@ func (p *parts) widen(pipelines int) (more int) {
 	return min(pipelines, (len(p.left)+p.size-1)/p.size) - 1
 }
 
-// sendTo sends requests to one node, and returns when all are answered. The distance of the node may be known only after
+// sendTo sends requests to one node, and returns when all have got a reply or have failed. The distance of the node may be known only after
 // the first reply.
 func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inRound, report func(redis.UniversalClient, []Answer)) {
 	p := &parts{left: which, size: RoundSize}
@@ -168,7 +169,7 @@ func (r *Round) sendTo(node redis.UniversalClient, to redis.Cmdable, which []inR
 }
 
 // sendParts sends pipelines to a node, one after the other. If the node does not answer one, the rest is not sent, because
-// it would hang too. If a hook ends the goroutine, it is as if the replies were lost.
+// it would hang too. If a hook ends the goroutine, the requests fail as if their replies were lost.
 func (r *Round) sendParts(node redis.UniversalClient, to redis.Cmdable, p *parts, report func(redis.UniversalClient, []Answer)) {
 	d := r.d
 	sent := d.cfg.Clock.Now()

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A round to a server that is far away goes by several pipelines side by side, and each request is answered once. To one
-// that is near, one pipeline goes after the other.
+// A round to a server far away is sent as several pipelines in parallel, and each request is answered once. To a near
+// server, one pipeline is sent after the other.
 func TestPipelinesOfARound(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -27,11 +27,11 @@ func TestPipelinesOfARound(t *testing.T) {
 			t.Parallel()
 			d, _ := behindFor(t, longestIO)
 			for _, s := range []*sender{&d.senders.one, &d.senders.renewals} {
-				s.away = distance{since: time.Now().Add(time.Hour), now: c.away} // no answer is nearer, and none is forgotten
+				s.away = distance{since: time.Now().Add(time.Hour), now: c.away} // so that later replies do not change the distance
 			}
 			var underWay, most atomic.Int64
 			var met sync.Once
-			all := make(chan struct{}) // closed when so many are under way
+			all := make(chan struct{}) // closed when c.want pipelines are under way
 			d.rdb.AddHook(sideBySide(func(next func()) {
 				n := underWay.Add(1)
 				defer underWay.Add(-1)
@@ -69,15 +69,15 @@ func TestPipelinesOfARound(t *testing.T) {
 	}
 }
 
-// Each answer that is read late may cost a lease of some seconds: once it is known that they are late, the rest of a round
-// goes in one pipeline.
+// Each reply that is read late may cost a lease of some seconds: when replies are known to be late, the rest of a round is
+// sent as one pipeline.
 func TestPipelinesOfALateRound(t *testing.T) {
 	t.Parallel()
 	const n = 4*RoundSize + 7
 	for name, c := range map[string]struct {
 		busy   bool
-		latest time.Duration // how long the last pipeline took
-		first  time.Duration // and how long the first of this round does
+		latest time.Duration // how long the latest pipeline took
+		first  time.Duration // how long the first pipeline of this round takes
 		want   int64         // pipelines
 	}{
 		"this process is busy":   {busy: true, want: 1},
@@ -91,13 +91,13 @@ func TestPipelinesOfALateRound(t *testing.T) {
 				s.away = distance{since: time.Now().Add(time.Hour), now: 1} // near
 			}
 			d.senders.renewals.latest = c.latest
-			if a := d.Do(bg, time.Minute, echoOf("known")); a.Err != nil { // what is not known is sent again
+			if a := d.Do(bg, time.Minute, echoOf("known")); a.Err != nil { // an unknown script would be sent again
 				t.Fatal(a.Err)
 			}
 			var sent, answered atomic.Int64
 			d.rdb.AddHook(sideBySide(func(next func()) {
 				if sent.Add(1) == 1 {
-					time.Sleep(c.first) // the answer comes late
+					time.Sleep(c.first) // the reply is late
 				}
 				next()
 			}))
@@ -120,7 +120,7 @@ func TestPipelinesOfALateRound(t *testing.T) {
 	}
 }
 
-// sideBySide is a hook that is around each pipeline of scripts. A new connection begins with a pipeline too.
+// sideBySide is a hook for each pipeline of scripts, but not for the pipeline with which a new connection begins.
 type sideBySide func(next func())
 
 func (sideBySide) DialHook(next redis.DialHook) redis.DialHook          { return next }

@@ -64,7 +64,7 @@ func (d *Deployment) sendAcked(s *sentCopy, r *Request) Answer {
 		}
 		a := d.answer(r, cmd.Val())
 		a.Acks, a.Err = wait.Int()
-		a.Unsure = a.Err != nil // the script has run, whatever WAIT says
+		a.Unsure = a.Err != nil // the script has run, even if WAIT failed
 		return a
 	}
 	panic("unreachable")

@@ -11,20 +11,21 @@ import (
 
 // A sender sends the requests of one class to one server. While few are under way, each is sent
 // immediately as a separate command, by a worker or, if the server is near, by its caller (direct.go).
-// Otherwise it waits, and a worker that gets its reply takes all waiting requests as one pipeline: one
-// write and one read for all of them. Scripts for several requests combine them further: see Script.Many.
+// Otherwise requests wait, and the next worker that gets a reply takes all waiting requests as one
+// pipeline: one write and one read for all of them. Scripts for several requests combine them further: see
+// Script.Many.
 //
 // If the server is silent, the requests of a worker are overdue after a part of their timeout: see
-// patience. From then on the worker does not count as busy, so nothing waits for it.
+// patience. From then on the worker does not count as busy, so no request waits for it.
 //   - Callers that wait (Do) send their requests again themselves. One more worker takes the waiting
-//     requests, as one pipeline. When that gets a reply, others follow; until then one more worker
-//     begins after each such time. Perhaps only connections hang.
-//   - Errands (Ask, Put) have no goroutine that waits. Each overdue errand gets one now, and the waiting
-//     errands are sent after the reply to a PING: see health.
+//     requests, as one pipeline. When that pipeline gets a reply, other workers follow. Until then one
+//     more worker begins after each further patience, because perhaps only some connections hang.
+//   - Errands (Ask, Put) have no goroutine that waits. Each overdue errand gets a goroutine now, and the
+//     waiting errands are sent after the reply to a PING: see health.
 //
 // The waiting requests are not all sent immediately, because the server, or this process, may only have
-// been busy. Ten thousand single requests would keep it busy until all were too late, and a server that
-// hangs would have as many stale commands to run when it recovers.
+// been busy. Ten thousand single requests would keep the server busy until all were too late, and a server
+// that hangs would have ten thousand stale commands to run when it recovers.
 type sender struct {
 	d *Deployment
 	limits
@@ -35,7 +36,7 @@ type sender struct {
 	withdrawn int           // how many of the waiting jobs were withdrawn
 	busy      int           // workers that send, or pass replies on, and are not overdue
 	pipelines int           // busy workers that have several requests
-	passing   int           // busy workers that pass replies to errands on, and then take what waits
+	passing   int           // busy workers that pass replies to errands on, and then take the waiting jobs
 	overdue   int           // workers without a reply in time
 	givenAt   time.Time     // when a worker was last given requests
 	busySince time.Time     // when the current busy period began; all requests sent earlier have got replies
@@ -55,7 +56,7 @@ type sender struct {
 type limits struct {
 	alone   int           // busy workers, if the server is near
 	near    int           // busy workers with several requests. The fewer, the longer are the pipelines
-	far     int           // busy workers with several requests, if the server is far away; 0 means near
+	far     int           // busy workers with several requests, if the server is far away; 0 means as many as near
 	from    time.Duration // distance from which on a server is far away
 	batch   int           // requests in one pipeline
 	errands bool          // the requests are errands, not copies of calls
@@ -78,11 +79,11 @@ const (
 	voteWorkers = 2
 
 	// far is the distance (the shortest time until a reply) from which on a server is far away. Most of
-	// the time that a pipeline to it takes, neither the server nor this process is busy with it. So what
-	// waits is sent before a reply comes, in up to farPipelines pipelines, which are spread evenly over
-	// that time. To a near server, more pipelines would only be shorter.
-	// For errands to several servers, the distance is farVotes, because this process is several times as
-	// busy: 64 callers of a RedLock on five servers made 4.4 to 4.9 k pairs a second with more pipelines
+	// the time that a pipeline to it takes, neither the server nor this process is busy with it. So the
+	// waiting requests are sent before a reply comes, in up to farPipelines pipelines, which are spread
+	// evenly over that time. To a near server, more pipelines would only be shorter.
+	// For errands (votes and renewals) the distance is farVotes, because with several servers this process is
+	// several times as busy: 64 callers of a RedLock on five servers made 4.4 to 4.9 k pairs a second with more pipelines
 	// and 5.8 to 6.9 k without, if the servers were 1 ms away, and 1.8 to 1.9 and 1.3 to 1.9 k at 10 ms.
 	far          = 500 * time.Microsecond
 	farVotes     = 5 * time.Millisecond
@@ -92,9 +93,9 @@ const (
 	// gather.
 	mostTurns, gatherPart = 128, 32
 
-	// overduePart is the part of its timeout after which a request without a reply is overdue. For a
-	// server that usually takes more than half of that, it is twice the usual time. Some of the timeout
-	// is always left.
+	// overduePart is the part of its timeout after which a request without a reply is overdue: an eighth.
+	// For a server that usually takes more than half of that time, a request is overdue after twice the
+	// usual time, but at most after three quarters of the timeout.
 	overduePart = 8
 )
 
@@ -124,7 +125,7 @@ func (s *senders) setLimits(d *Deployment, alone, atATime int) {
 	}
 }
 
-// answered records that a command got a reply. In a cluster, go-redis has its map then.
+// answered records that a command got a reply. In a cluster, go-redis then has the map of the slots.
 func (d *Deployment) answered() {
 	if d.cluster != nil && !d.senders.hasMap.Load() {
 		d.senders.hasMap.Store(true)
@@ -168,9 +169,9 @@ func (d *Deployment) senderOf(r *Request) *sender {
 func (s *sender) put(j job, now time.Time, by way) (self *worker, begins bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Waiting jobs go first, and a worker will take them: see next. Withdrawn jobs do not count: this job
-	// would wait for a pipeline that may hang. If a worker is passing replies on, a reply may have caused
-	// this request, and that worker takes it next.
+	// Waiting jobs go first, and a worker will take them: see takeNext. Withdrawn jobs do not count: behind
+	// them, this job would wait for a pipeline that may hang. If a worker passes replies on, a reply may have
+	// caused this request, and that worker takes it next.
 	if s.busy < s.alone && s.passing == 0 && s.waitsLocked() == 0 {
 		w := s.workerLocked()
 		w.batch = append(w.batch, j)

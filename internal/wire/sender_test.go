@@ -16,7 +16,7 @@ import (
 	"github.com/go-rlock/rlock/internal/faultproxy"
 )
 
-// crowd is a deployment all of whose workers wait for answers.
+// crowd is a deployment. All its workers wait for replies.
 type crowd struct {
 	*Deployment
 	t     *testing.T
@@ -32,16 +32,16 @@ func echoOf(text string) *Request {
 	return r
 }
 
-// newCrowd has the first requests wait until free is closed: those that are sent at once. meets
-// decides about all others; nil: they pass.
+// newCrowd sends as many first requests as workers may send immediately, and holds them until free
+// is closed. meets decides about all other requests; nil means that they pass.
 func newCrowd(t *testing.T, meets func(faultproxy.Command) faultproxy.Action) *crowd {
 	return newCrowdFor(t, time.Hour, meets)
 }
 
-// newCrowdFor is newCrowd with a budget for those.
+// newCrowdFor is newCrowd with a budget for the first requests.
 func newCrowdFor(t *testing.T, budget time.Duration, meets func(faultproxy.Command) faultproxy.Action) *crowd {
 	d, proxy := behindFor(t, longestIO) // the first requests are not sent again for a while
-	d.senders.one.far = 0               // however slow this machine is, the server is near
+	d.senders.one.far = 0               // the server counts as near even if this machine is slow
 	c := &crowd{Deployment: d, t: t, proxy: proxy, free: make(chan struct{})}
 	if a := d.Do(bg, time.Minute, echoOf("warm")); a.Err != nil {
 		t.Fatal(a.Err)
@@ -51,7 +51,7 @@ func newCrowdFor(t *testing.T, budget time.Duration, meets func(faultproxy.Comma
 		if isEcho(cmd, "first") {
 			select {
 			case reached <- struct{}{}:
-			default: // it was sent again
+			default: // the request was sent again
 			}
 			<-c.free
 		} else if meets != nil {
@@ -83,8 +83,8 @@ func (c *crowd) release() {
 	}
 }
 
-// do has a request made in a goroutine, and returns when it waits; or is answered, where so slow a machine has sent the first
-// requests again.
+// do makes a request in a goroutine, and returns when the request waits; or is answered, if a slow machine has sent the
+// first requests again.
 func (c *crowd) do(ctx context.Context, budget time.Duration, r *Request, then func(Answer)) {
 	c.t.Helper()
 	n := c.queue()
@@ -112,12 +112,12 @@ func (c *crowd) must(text string, unsure bool) {
 	})
 }
 
-// start has a request made in a goroutine.
+// start makes a request in a goroutine.
 func (c *crowd) start(budget time.Duration, r *Request, then func(Answer)) {
 	c.all.Go(func() { then(c.Do(bg, budget, r)) })
 }
 
-// waitFor returns when so many requests wait; or after a minute, where so slow a machine has sent some of them.
+// waitFor returns when n requests wait; or after a minute, if a slow machine has sent some of them.
 func (c *crowd) waitFor(n int) {
 	for end := time.Now().Add(time.Minute); c.queue() < n && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
@@ -135,8 +135,8 @@ func (c *crowd) sent(text string) int {
 	return c.proxy.Count(func(cmd faultproxy.Command) bool { return isEcho(cmd, text) })
 }
 
-// While many requests are under way, the next ones wait, and share a pipeline. Each has its own
-// answer, and one that fails, fails alone.
+// While many requests are under way, the next ones wait, and share a pipeline. Each gets its own
+// answer, and a request that fails does not affect the others.
 func TestRequestsShareAPipeline(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, nil)
@@ -174,8 +174,8 @@ func TestRequestsShareAPipeline(t *testing.T) {
 	}
 }
 
-// awayFrom has a crowd whose server is so far away. Something was sent, the first of it, and an answer came, so
-// long ago.
+// awayFrom returns a crowd with a server at a distance. sent, begun and heard are how long ago a worker was last given
+// requests, the busy period began, and the latest reply came.
 func awayFrom(t *testing.T, away, sent, begun, heard time.Duration) *crowd {
 	c := newCrowd(t, nil)
 	k := &c.senders.one
@@ -187,18 +187,18 @@ func awayFrom(t *testing.T, away, sent, begun, heard time.Duration) *crowd {
 	return c
 }
 
-// What waits for a server that is far away is sent when nothing was sent for a part of the way
-// there and back, though nobody has an answer.
+// A request that waits for a server far away is sent when no request was sent for a part of the
+// distance, although no reply has come.
 func TestRequestsToAServerFarAwayDoNotWaitForAnswers(t *testing.T) {
 	t.Parallel()
-	// One is sent by the timer, or at once, as the machine is slow or not; the others when they meet that.
+	// The timer sends the first one, or a slow machine sends it immediately; then the others follow.
 	for _, x := range []struct {
 		callers      int
 		begun, heard time.Duration
 	}{
 		{1, time.Hour, -time.Hour},
 		{20, time.Hour, -time.Hour},
-		{20, -time.Hour, time.Hour}, // nothing was sent for long: no answer says nothing
+		{20, -time.Hour, time.Hour}, // no request was sent for long: a missing reply proves nothing
 	} {
 		c := awayFrom(t, 80*time.Millisecond, -10*time.Millisecond, x.begun, x.heard)
 		ctx, cancel := context.WithTimeout(bg, time.Minute)
@@ -219,7 +219,7 @@ func TestRequestsToAServerFarAwayDoNotWaitForAnswers(t *testing.T) {
 	}
 }
 
-// If such a server may hang, nothing more is sent to it; nor is it to one that is near.
+// If a server far away may hang, no more requests are sent to it without a reply; the same for a near server.
 func TestRequestsThatWaitForAnswers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]*crowd{
@@ -229,7 +229,7 @@ func TestRequestsThatWaitForAnswers(t *testing.T) {
 		for i := range 5 {
 			c.all.Go(func() { c.Do(bg, 10*time.Minute, echoOf(fmt.Sprint(i))) })
 		}
-		time.Sleep(10 * 80 * time.Millisecond / farPipelines) // for those that should not be sent
+		time.Sleep(10 * 80 * time.Millisecond / farPipelines) // for requests that should not be sent
 		for i := range 5 {
 			if c.sent(fmt.Sprint(i)) > 0 {
 				t.Errorf("%s: %d was sent", name, i)
@@ -239,14 +239,14 @@ func TestRequestsThatWaitForAnswers(t *testing.T) {
 	}
 }
 
-// A rest has ended when something is sent, nothing else is under way, and the server has answered what was
-// sent last: one that fails all it is sent may hang.
+// A busy period begins when a worker is given requests, no other request is under way, and the server has replied
+// since the latest request: a server without a reply may hang.
 func TestBegunAfterARest(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for _, c := range []struct {
 		busy, overdue int
-		heard         time.Duration // after the last was sent
+		heard         time.Duration // time of the latest reply after the latest request
 		want          time.Time
 	}{{1, 0, 1, now}, {2, 0, 1, time.Time{}}, {1, 1, 1, time.Time{}}, {1, 0, -1, time.Time{}}} {
 		s := &sender{d: &Deployment{ctx: bg}, limits: limits{errands: true}, busy: c.busy, overdue: c.overdue}
@@ -259,7 +259,7 @@ func TestBegunAfterARest(t *testing.T) {
 	}
 }
 
-// Before its worker takes what waits, the callers of a pipeline to a server far away are waited for.
+// A worker of a server far away waits for the callers of its pipeline before it takes the waiting jobs.
 func TestCallersOfAPipelineAreGathered(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -271,11 +271,11 @@ func TestCallersOfAPipelineAreGathered(t *testing.T) {
 		if got := s.gathered(2, c.ago); got != c.want {
 			t.Errorf("%v away, answered %v ago, %d of 2 wait: gathered %v", c.away, c.ago, c.waits, got)
 		}
-		(&worker{s: s, batch: make([]job, 2)}).gather() // returns in any case
+		(&worker{s: s, batch: make([]job, 2)}).gather() // must return
 	}
 }
 
-// A server that is far away gets more pipelines. How far away it is, its answers tell.
+// A server far away gets more pipelines. Its replies show the distance.
 func TestPipelinesOfAServerFarAway(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -303,7 +303,7 @@ func TestPipelinesOfAServerFarAway(t *testing.T) {
 	}
 }
 
-// How far away a server is, the shortest of its late answers tells.
+// The distance of a server is the shortest time of its latest replies.
 func TestDistance(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
@@ -313,7 +313,7 @@ func TestDistance(t *testing.T) {
 		{0, 30 * ms, 30 * ms},
 		{ms, 2 * ms, 2 * ms},
 		{ms, 9 * ms, 2 * ms},
-		{forgetAfter, 8 * ms, 2 * ms}, // it was near a moment ago
+		{forgetAfter, 8 * ms, 2 * ms}, // the server was near a moment ago
 		{forgetAfter + ms, 7 * ms, 7 * ms},
 		{ms, 5 * ms, 5 * ms},
 	} {
@@ -325,7 +325,7 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-// A server that is far away may be silent for as many of its round trips as a new connection takes.
+// A server far away may be silent for the round trips of a new connection.
 func TestPatienceFollowsTheDistance(t *testing.T) {
 	d := open(t, nil)
 	if p := d.Patience(); p != 0 {
@@ -346,7 +346,7 @@ func TestPatienceFollowsTheDistance(t *testing.T) {
 	}
 }
 
-// Few requests do not wait for each other.
+// While few requests are under way, they do not wait for each other.
 func TestFewRequestsAreSentAtOnce(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
@@ -373,8 +373,8 @@ func TestFewRequestsAreSentAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// What goes with a request on its connection, a resend that may be needed because workers hang,
-// and what is no script, do not wait for workers.
+// A request that needs a WAIT on its connection, and a command that is no script, do not wait for
+// workers.
 func TestRequestsThatAreNotCombined(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, nil)
@@ -388,14 +388,14 @@ func TestRequestsThatAreNotCombined(t *testing.T) {
 	}
 }
 
-// A request that is canceled before a worker takes it was never sent, and the caller knows that.
+// A request that is canceled before a worker takes it was never sent, and its answer is not unsure.
 func TestCanceledBeforeItIsSent(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, nil)
 	ctx, cancel := context.WithCancel(bg)
 	left := make(chan Answer, 1)
 	c.senders.one.mu.Lock()
-	c.senders.one.givenAt = time.Now().Add(time.Hour) // as if workers took others
+	c.senders.one.givenAt = time.Now().Add(time.Hour) // as if workers took other requests
 	c.senders.one.mu.Unlock()
 	c.do(ctx, time.Minute, echoOf("canceled"), func(a Answer) { left <- a })
 	c.do(bg, 50*time.Millisecond, echoOf("too late"), func(a Answer) {
@@ -417,7 +417,7 @@ func TestCanceledBeforeItIsSent(t *testing.T) {
 	}
 }
 
-// Those that were withdrawn are forgotten even if all workers hang.
+// Withdrawn requests are removed even if all workers hang.
 func TestWithdrawnAreForgotten(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, nil)
@@ -439,8 +439,8 @@ func TestWithdrawnAreForgotten(t *testing.T) {
 	idle(t, &c.senders.one)
 }
 
-// A request that is canceled while its pipeline is under way returns at once. It may have run.
-// The others get their answers.
+// A request that is canceled while its pipeline is under way returns immediately, and may have
+// run. The others get their answers.
 func TestCanceledInAPipeline(t *testing.T) {
 	t.Parallel()
 	var c *crowd
@@ -465,7 +465,7 @@ func TestCanceledInAPipeline(t *testing.T) {
 }
 
 // When the connection of a pipeline is lost, each of its requests may have run, and is sent
-// again. One that must not run twice is not.
+// again, except a request that must not run twice.
 func TestPipelineLosesItsConnection(t *testing.T) {
 	t.Parallel()
 	var lost atomic.Bool
@@ -491,7 +491,7 @@ func TestPipelineLosesItsConnection(t *testing.T) {
 	}
 }
 
-// One request that is sent again does not have the others of its pipeline sent again.
+// When one request of a pipeline is sent again, the others are not.
 func TestOneOfAPipelineIsSentAgain(t *testing.T) {
 	t.Parallel()
 	var refused atomic.Bool
@@ -511,7 +511,7 @@ func TestOneOfAPipelineIsSentAgain(t *testing.T) {
 	}
 }
 
-// A server that has forgotten the script gets its text, from a pipeline too.
+// A server that has lost the script gets its text, also in a pipeline.
 func TestPipelineOfAForgottenScript(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, nil)
@@ -524,10 +524,10 @@ func TestPipelineOfAForgottenScript(t *testing.T) {
 	c.release()
 }
 
-// If no worker gets an answer, another one sends what waits, in time.
+// If no worker gets a reply, another worker sends the waiting requests in time.
 func TestWorkersThatHang(t *testing.T) {
 	t.Parallel()
-	const budget = 8 * time.Second // what they have sent is overdue after a second
+	const budget = 8 * time.Second // a request is overdue after a second
 	c := newCrowdFor(t, budget, nil)
 	var wg sync.WaitGroup
 	for i := range 20 {
@@ -545,8 +545,8 @@ func TestWorkersThatHang(t *testing.T) {
 	}
 }
 
-// A hook that ends the goroutine, or panics, costs the requests of its pipeline their answers,
-// and no others.
+// A hook that panics, or ends the goroutine, in a pipeline affects only the requests of that
+// pipeline.
 func TestPipelineThatAHookEnds(t *testing.T) {
 	t.Parallel()
 	for name, hurt := range map[string]func(){
@@ -558,14 +558,14 @@ func TestPipelineThatAHookEnds(t *testing.T) {
 			c := newCrowd(t, nil)
 			c.cfg.Panics.Report = func(string, error, string) {}
 			c.rdb.(*redis.Client).AddHook(pipelineHook(func(n int) {
-				if n == combined { // the other one has two
+				if n == combined { // the other pipeline has two requests
 					hurt()
 				}
 			}))
 			for i := range combined {
 				c.start(20*time.Second, echoOf(fmt.Sprint(i)), func(a Answer) {
 					switch {
-					case a.Unsure != (name == "panic"): // the one that ends has not sent them, and never will
+					case a.Unsure != (name == "panic"): // after Goexit they were not sent, and never will be
 						t.Errorf("%+v", a)
 					case name == "panic" && !Panicked(a.Err), name == "end" && a.Err != nil:
 						t.Errorf("%+v", a)
@@ -599,8 +599,8 @@ func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	}
 }
 
-// Callers of all kinds, in any order: each gets its own answer, none is forgotten, and the
-// server's workers are as many as allowed.
+// Callers that cancel and callers that do not, in any order: each gets its own answer, and in the
+// end no worker counts as busy.
 func TestCombinedCallers(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
@@ -635,7 +635,7 @@ func TestCombinedCallers(t *testing.T) {
 	idle(t, &d.senders.one)
 }
 
-// idle waits until nothing waits, and no worker counts as busy. The answer to the last request may have come before.
+// idle waits until no job waits and no worker counts as busy, which may be later than the last answer.
 func idle(t *testing.T, s *sender) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -652,7 +652,7 @@ func idle(t *testing.T, s *sender) {
 	}
 }
 
-// nodes is a cluster of two, as far as a Deployment sees: keys begin with "a" or "b".
+// nodes is a cluster of two nodes for a Deployment: keys begin with "a" or "b".
 type nodes struct {
 	*redis.Client
 	of map[byte]*redis.Client
@@ -663,7 +663,7 @@ func (n *nodes) MasterForKey(_ context.Context, key string) (*redis.Client, erro
 }
 func (n *nodes) ReloadState(context.Context) {}
 
-// A node that hangs holds up no requests to others.
+// A node that hangs does not hold up requests to other nodes.
 func TestNodesDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	free := make(chan struct{})
@@ -724,7 +724,7 @@ func TestNodesDoNotWaitForEachOther(t *testing.T) {
 	held.Wait()
 }
 
-// answering is a hook that answers instead of servers.
+// answering is a hook that replies in place of servers.
 type answering func(redis.Cmder)
 
 func (answering) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -740,9 +740,10 @@ func (h answering) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// crowded is a hook for each command, alone or in a pipeline, that answers what its key says.
+// crowded returns a deployment with a hook in place of a server, which calls meets for each command, alone or in a
+// pipeline, and replies with the text of the request.
 func crowded(t *testing.T, meets func(text string)) *Deployment {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody is asked
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // never dialed
 	rdb.AddHook(answering(func(cmd redis.Cmder) {
 		text := cmd.Args()[4].(string)
 		meets(text)
@@ -762,9 +763,9 @@ func crowded(t *testing.T, meets func(text string)) *Deployment {
 	return d
 }
 
-// While no worker gets an answer, what waits is sent one pipeline at a time, not all at once: a
-// server or a process that was only short of time could not catch up. When one is answered,
-// workers share the rest again, and those that hang are not missed.
+// While no worker gets a reply, the waiting requests are sent one pipeline at a time: a server or a
+// process that was only short of time could not catch up with all of them. After the first reply,
+// workers share the rest again, and other workers replace those that hang.
 func TestWorkersThatHangAreReplacedOneByOne(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -781,7 +782,7 @@ func TestWorkersThatHangAreReplacedOneByOne(t *testing.T) {
 		}
 	})
 	var first, all sync.WaitGroup
-	const budget = 8 * time.Second // what they have sent is overdue after a second
+	const budget = 8 * time.Second // a request is overdue after a second
 	for range alone {
 		first.Go(func() { d.Do(bg, budget, echoOf("stuck")) })
 	}
@@ -798,7 +799,7 @@ func TestWorkersThatHangAreReplacedOneByOne(t *testing.T) {
 	for sent.Load() == alone {
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(50 * time.Millisecond) // for those that should not be sent
+	time.Sleep(50 * time.Millisecond) // for requests that should not be sent
 	n := sent.Load() - alone
 	if most := int64(time.Since(began) / (budget / overduePart)); n > most {
 		t.Errorf("%d pipelines were sent after %v", n, time.Since(began))
@@ -810,7 +811,7 @@ func TestWorkersThatHangAreReplacedOneByOne(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(bg, 10*time.Second)
 	defer cancel()
-	if a := d.Do(ctx, time.Hour, echoOf("next")); a.Err != nil { // it would look after minutes
+	if a := d.Do(ctx, time.Hour, echoOf("next")); a.Err != nil { // a second copy would come after minutes
 		t.Errorf("the next one: %+v", a)
 	}
 	close(stuck)
@@ -818,7 +819,7 @@ func TestWorkersThatHangAreReplacedOneByOne(t *testing.T) {
 	idle(t, &d.senders.one)
 }
 
-// What was withdrawn keeps nothing waiting: the workers that would come for it may hang.
+// Withdrawn requests do not make others wait: the workers that would take them may hang.
 func TestWithdrawnDoNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
 	free, reached := make(chan struct{}), make(chan struct{}, 2)
@@ -855,7 +856,7 @@ func TestWithdrawnDoNotHoldUpOthers(t *testing.T) {
 	if len(s.waiting) != 0 || s.withdrawn != 0 {
 		t.Errorf("%d are kept, %d of them withdrawn", len(s.waiting), s.withdrawn)
 	}
-	s.busy-- // the pipeline counts still, and one more request may be sent
+	s.busy-- // the pipeline still counts, and one more request may be sent
 	s.mu.Unlock()
 	do(bg, "hangs")
 	<-reached // or this test hangs
@@ -863,8 +864,8 @@ func TestWithdrawnDoNotHoldUpOthers(t *testing.T) {
 	all.Wait()
 }
 
-// When the server answers again, others take the places of workers that are overdue. While none is, nobody comes beside
-// a worker that takes what waits.
+// When the server answers again, other workers replace overdue workers. Without overdue workers, no worker is added to the
+// worker that takes the waiting jobs.
 func TestWorkersInThePlaceOfThoseThatHang(t *testing.T) {
 	t.Parallel()
 	for _, hang := range []int{0, 1} {
@@ -877,7 +878,7 @@ func TestWorkersInThePlaceOfThoseThatHang(t *testing.T) {
 		s := &d.senders.one
 		s.limits = limits{alone: 2, near: 2, batch: 1}
 		s.mu.Lock()
-		s.busy = 2 // for as long as they come
+		s.busy = 2 // until all requests wait
 		s.mu.Unlock()
 		var all sync.WaitGroup
 		for i := range 3 {
@@ -895,7 +896,7 @@ func TestWorkersInThePlaceOfThoseThatHang(t *testing.T) {
 		for range 2 + hang {
 			<-reached // or this test hangs
 		}
-		time.Sleep(20 * time.Millisecond) // for one that should not be sent
+		time.Sleep(20 * time.Millisecond) // for a request that should not be sent
 		if n := len(reached); n > 0 {
 			t.Errorf("%d hang: %d more were sent", hang, n)
 		}
@@ -904,8 +905,8 @@ func TestWorkersInThePlaceOfThoseThatHang(t *testing.T) {
 	}
 }
 
-// What waits behind a request that is overdue early and one that is overdue late goes on when the first is: so often
-// as the first is overdue, somebody looks whether anything was sent meanwhile.
+// One request is overdue early, another late. A request that waits behind both is sent when the first is overdue:
+// after each patience, the overdue worker checks whether any request was sent meanwhile.
 func TestWorkersThatHangForHours(t *testing.T) {
 	t.Parallel()
 	free, reached := make(chan struct{}), make(chan struct{}, 2)
@@ -923,7 +924,7 @@ func TestWorkersThatHangForHours(t *testing.T) {
 	}
 	do(8*time.Second, "hangs") // overdue after a second
 	time.Sleep(500 * time.Millisecond)
-	do(time.Hour, "hangs") // and this one after minutes
+	do(time.Hour, "hangs") // overdue after minutes
 	ctx, cancel := context.WithTimeout(bg, 30*time.Second)
 	defer cancel()
 	if a := d.Do(ctx, time.Hour, echoOf("waits")); a.Err != nil {
@@ -933,7 +934,7 @@ func TestWorkersThatHangForHours(t *testing.T) {
 	all.Wait()
 }
 
-// A hook may panic at the command that tells why a request of a pipeline has failed.
+// A hook may panic at the TYPE that finds out why a request of a pipeline has failed.
 func TestHookPanicsAtWhyAPipelineFailed(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, nil)
@@ -951,7 +952,7 @@ func TestHookPanicsAtWhyAPipelineFailed(t *testing.T) {
 	c.all.Wait()
 }
 
-// So may it where errands are sent.
+// A hook may also panic at the TYPE for an errand.
 func TestHookPanicsAtWhyAnErrandFailed(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
@@ -990,8 +991,8 @@ func (answeringTypes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	return next
 }
 
-// Callers that come together ask once how to publish. Whoever leaves does not take the answer
-// away from the others.
+// Callers that come together send one HELLO. If the caller that sent it leaves, the others still get
+// an answer.
 func TestOneAsksHowToPublish(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(bg)
@@ -1024,7 +1025,7 @@ func TestOneAsksHowToPublish(t *testing.T) {
 		})
 	}
 	select {
-	case <-arrived: // if they do not share
+	case <-arrived: // a second HELLO: they do not share
 	case <-time.After(50 * time.Millisecond):
 	}
 	if n := hellos.Load(); n != 1 {
@@ -1037,8 +1038,8 @@ func TestOneAsksHowToPublish(t *testing.T) {
 	}
 }
 
-// A caller that finds out that the way to publish is not known, just before it is, does not ask
-// again.
+// A caller that found the way to publish unknown, just before another caller found it out, does not
+// send a second HELLO.
 func TestNobodyAsksAgainHowToPublish(t *testing.T) {
 	t.Parallel()
 	for range 300 {
@@ -1063,8 +1064,8 @@ func TestNobodyAsksAgainHowToPublish(t *testing.T) {
 	}
 }
 
-// One script does as many requests as does not keep others from the server for long; a pipeline may
-// have several.
+// One script does at most mostTogether requests, so that other clients do not wait for long. A pipeline
+// may have several such scripts.
 func TestPipelineOfSeveralScriptsForMany(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, nil)
@@ -1096,8 +1097,8 @@ func TestPipelineOfSeveralScriptsForMany(t *testing.T) {
 	}
 }
 
-// A request whose time was over while it waited in this process says so, if the server answers
-// others meanwhile. If it answers nobody, that is said.
+// If the time of a request was over while the request waited in this process, its error is notSent if
+// the server answered others meanwhile, and otherwise that the server gave no answer.
 func TestRequestThatWaitedInThisProcess(t *testing.T) {
 	t.Parallel()
 	d, _ := behind(t)
@@ -1105,7 +1106,7 @@ func TestRequestThatWaitedInThisProcess(t *testing.T) {
 	set := func(heard time.Time) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.busy, k.pipelines, k.givenAt, k.repliedAt = alone, pipelines, time.Now().Add(time.Hour), heard // others are in front
+		k.busy, k.pipelines, k.givenAt, k.repliedAt = alone, pipelines, time.Now().Add(time.Hour), heard // other requests are under way
 	}
 	const budget = 200 * time.Millisecond
 	set(time.Now().Add(time.Hour))
@@ -1125,13 +1126,13 @@ func TestRequestThatWaitedInThisProcess(t *testing.T) {
 	}
 }
 
-// So does one that was sent in the end, too late to be answered.
+// A request that was sent so late that it got no reply has the error sentLate.
 func TestRequestThatWasSentLate(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
 	k := &d.senders.one
-	const budget, waits = 8 * time.Second, 1500 * time.Millisecond // more than an eighth; and a busy machine sends it in time
-	if a := d.Do(bg, time.Minute, echoOf("early")); a.Err != nil { // it has a connection
+	const budget, waits = 8 * time.Second, 1500 * time.Millisecond // waits is more than an eighth of the budget, and short enough for a busy machine
+	if a := d.Do(bg, time.Minute, echoOf("early")); a.Err != nil { // opens the connection
 		t.Fatal(a.Err)
 	}
 	k.mu.Lock()
@@ -1139,7 +1140,7 @@ func TestRequestThatWasSentLate(t *testing.T) {
 	k.mu.Unlock()
 	answered := make(chan Answer, 1)
 	go func() { answered <- d.Do(bg, budget, echoOf("late")) }()
-	time.Sleep(waits) // it waits meanwhile
+	time.Sleep(waits) // the request waits meanwhile
 	proxy.Blackhole(true)
 	k.mu.Lock()
 	k.busy, k.pipelines = 0, 0

@@ -56,7 +56,7 @@ type worker struct {
 	batch        []job
 	state        workerState
 	isPipeline   bool        // counts as a pipeline
-	sent         time.Time   // when the batch was sent, by the real clock, like the next three
+	sent         time.Time   // when the batch was sent, by the real clock, like due, limit and armed
 	due          time.Time   // when the worker is overdue
 	limit        time.Time   // when no caller waits any more
 	overdueTimer *time.Timer // calls overdue
@@ -75,7 +75,7 @@ const (
 )
 
 // mostSpare is how many workers of a sender, and how many calls, are kept at rest. Workers that were not
-// needed in a restFor end then, so that an idle client has none.
+// needed for a restFor end, so that an idle client has none.
 const (
 	mostSpare = 16
 	restFor   = 500 * time.Millisecond
@@ -230,7 +230,7 @@ func (w *worker) run() {
 			if w.s.dismiss(w) {
 				return
 			}
-			_, more = <-w.wake // it was taken just before
+			_, more = <-w.wake // the worker was taken just before
 		}
 		if !more {
 			return
@@ -283,7 +283,7 @@ func (w *worker) serveSelf() {
 	}
 }
 
-// gather lets the callers of a pipeline run before the worker takes what waits: callers that send their next
+// gather lets the callers of a pipeline run before the worker takes the waiting jobs: callers that send their next
 // request immediately share the next pipeline. For a near server they get one turn of the scheduler. For a
 // server far away it is worth some microseconds to wait for callers on another processor. 64 callers of a
 // server 5 ms away waited for 1 ms before each request without a turn, for 0.4 ms with one, and for 0.15 ms
@@ -310,7 +310,7 @@ func (s *sender) gathered(answered int, ago time.Duration) bool {
 }
 
 // left is called when a hook of go-redis, or a function called with a reply, has ended the goroutine. Jobs
-// without a reply stay so, as if the replies were lost, and another worker continues.
+// without a reply never get one, as if the replies were lost, and another worker continues.
 func (w *worker) left() {
 	s := w.s
 	s.mu.Lock()
@@ -328,8 +328,8 @@ func (w *worker) left() {
 	s.addLocked(time.Now())
 }
 
-// expectLocked begins the wait for the replies to the batch. It sets the timer only if that would fire too
-// late: a worker whose replies always come does not set it for each batch.
+// expectLocked begins the wait for the replies to the batch. It sets the timer only if the timer would fire
+// too late: so a worker that gets its replies in time does not set the timer for each batch.
 func (w *worker) expectLocked(now time.Time) {
 	least := time.Duration(math.MaxInt64)
 	w.state, w.sent, w.limit = sending, now, now
@@ -521,7 +521,7 @@ func (w *worker) sendTogether() (answered bool) {
 		}
 	}
 	w.expect()
-	// It does not end with the context of any caller: others wait for it too.
+	// The pipeline does not end with the context of one caller: others wait for it too.
 	ctx := forCallers(&ioContext{Context: context.Background(), deadline: until, abandoned: w.abandoned}, callers)
 	d := w.s.d
 	return w.deliver(ctx, d.sendBatch(ctx, d.io, requests, flights, nil))
@@ -531,7 +531,7 @@ func (w *worker) sendTogether() (answered bool) {
 func (w *worker) deliver(ctx context.Context, answers []Answer) (answered bool) {
 	if s := w.s; s.errands {
 		s.mu.Lock()
-		if w.state == sending { // from here on they are not overdue
+		if w.state == sending { // from here on the replies are not overdue
 			w.state = passing
 			s.passing++
 		}

@@ -6,6 +6,6 @@
 -- Caller   Wait, IsSet of a Barrier
 -- Twice    Changes nothing.
 -- Replica  "Lifted" must come from a master. GETEX, which changes nothing, counts as a
---          write: another refuses it.
+--          write: any other server refuses it.
 
 return redis.call('getex', KEYS[1]) and 1 or 0

@@ -11,7 +11,7 @@
 -- ARGV[3]  tick: ms since 1970
 -- ARGV[4]  1: wait for a run, and take it over, once, if it is lost; 0: do neither
 -- ARGV[5]  retention: how long after its tick a run is kept, ms
--- ARGV[6]  number of runs to keep, in addition to runs that ARGV[7] keeps
+-- ARGV[6]  number of runs to keep; more are kept only because of ARGV[7]
 -- ARGV[7]  age, ms: runs of younger ticks are kept, and runs in progress until so long after their
 --          end: others may wait for them, to take them over
 -- ARGV[8]  how far a tick may be ahead of the server's clock, ms

@@ -1,5 +1,5 @@
--- fair/abandon: end a hold for good, whatever happened to its requests. It leaves the
--- line, and frees the lock if it has it.
+-- fair/abandon: end a hold for good, no matter which of its requests ran. The hold leaves the
+-- line, and the lock is freed if the hold has it.
 --
 -- KEYS[1..5]  see shared/linekeys.lua
 -- KEYS[6]  tombstone of this hold

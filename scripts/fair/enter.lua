@@ -92,7 +92,7 @@ local theirs -- how many of Redisson's waiters are in line
 if wait then
   local n = total()
   apart, theirs = torn(n), without(n)
-  -- The deadlines show whether it is in line, without a walk along the queue.
+  -- The deadlines show whether the caller is in line, without a walk along the queue.
   deadline = n > 0 and redis.call('zscore', deadlines, id)
   queued = deadline
   if apart then

@@ -12,7 +12,7 @@
 -- ARGV[5]  '1': wait, that is join the queue and give a sign of life
 -- ARGV[6]  prefix of the channels of clients with waiters
 -- ARGV[7]  'publish', 'spublish', 'both' or 'none'
--- ARGV[8]  how many permits to set if the number was never set; absent: none
+-- ARGV[8]  how many permits to set if no number is set; absent: none
 -- Reply    {1, free, 0}     taken: how many more are free
 --          {0, rest, holder, others, all, free}  not now: poll again within rest ms (-1: a
 --                           message comes). The hold that ends first or '', how many others
@@ -20,7 +20,7 @@
 --          {-1, 0}          this hold was abandoned: a late copy, nothing done
 --          {-3, ms}         see shared/quarantine.lua
 --          {-4, 0}          another type of this name is in use
---          {-5, 0}          the number of permits was never set, and is not set now
+--          {-5, 0}          no number of permits is set, and there is no ARGV[8]
 --          {-6, ...}        as 0, and there are too few even if all were free: the waiter
 --                           does not stand in the queue, where it would keep all others out
 -- Caller   Acquire, TryAcquire of a PermitSemaphore WithFairness

@@ -2,8 +2,8 @@
 --
 -- KEYS[1..5]  see shared/permitqueue.lua
 -- ARGV[1]  '1': with the holds
--- Reply    {set, free, now, waiters, hold id, permits, end, ...}: 1 if permits were ever
---          set; how many are free, including permits of expired holds; the time in ms; how many
+-- Reply    {set, free, now, waiters, hold id, permits, end, ...}: 1 if a number of
+--          permits is set; how many are free, including permits of expired holds; the time in ms; how many
 --          wait; and each hold
 -- Caller   State, Available
 -- Twice    Reads only.

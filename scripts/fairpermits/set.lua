@@ -1,4 +1,4 @@
--- fairpermits/set: make it so many permits of a PermitSemaphore WithFairness, free or held.
+-- fairpermits/set: set the number of permits of a PermitSemaphore WithFairness, free and held ones together.
 --
 -- KEYS[1..5]  see shared/permitqueue.lua
 -- KEYS[6]  record of the page

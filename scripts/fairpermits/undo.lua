@@ -2,8 +2,8 @@
 -- late copies.
 --
 -- KEYS[1..5]  see shared/permitqueue.lua
--- KEYS[6]  record of the page: 'more', or 'made' if there were none before; by how much; and the
---          what had made or set the number last: see shared/setting.lua
+-- KEYS[6]  record of the page: 'more', or 'made' if there were none before; by how much; and
+--          which operation had made or set the number last: see shared/setting.lua
 -- KEYS[7]  see shared/setting.lua
 -- ARGV[1]  number of the operation
 -- ARGV[2]  waiter lease, ms

@@ -5,7 +5,7 @@
 -- Caller   Wait, Count of a CountDownLatch
 -- Twice    Changes nothing.
 -- Replica  "Open" must come from a master. GETEX, which changes nothing, counts as a write:
---          another refuses it.
+--          any other server refuses it.
 
 -- include count
 local latch = KEYS[1]

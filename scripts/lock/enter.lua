@@ -16,7 +16,7 @@
 --          {-3, ms}    see shared/quarantine.lua
 -- Caller   Lock, TryLock
 -- Twice    A second run finds the hold under its own id and changes only the clock. It
---          replies a higher token, which is safe: the first token was never used. The
+--          replies a higher token. The client uses the token of one reply only. The
 --          counter is not raised again. A copy that comes after the hold has ended finds
 --          its tombstone, which the client leaves if a copy may be under way.
 -- Memory   The token is written first: at its memory limit the server refuses it, and

@@ -21,8 +21,8 @@
 -- A waiter gets the lock only if this server has a subscriber of its client's channel, so not if
 -- the client has died and its connection was closed. The message is
 -- '<hold id> <token> <n> <ARGV[6]> <poll>'. The token was drawn when the waiter stood by. If it is
--- above the token of the hold that ends, it is above all tokens given out before; otherwise another
--- acquire came before the waiter's. The release is published for all others too: one of them stands
+-- above the token of the hold that ends, it is above all tokens given out before; otherwise that hold
+-- began after the waiter stood by. The release is published for all others too: one of them stands
 -- by next, and watches get a message.
 
 -- include publish

@@ -1,5 +1,5 @@
 -- lock/stand_by: lock/enter for a waiter whose client is subscribed to grants. If another client holds the
--- lock, the waiter stands by: a release by lock/release_next makes it the holder.
+-- lock, and no other waiter stands by, the waiter stands by: a release by lock/release_next makes it the holder.
 --
 -- KEYS[1]  lock hash: hold id -> its entries
 -- KEYS[2]  tombstone of this hold

@@ -7,8 +7,9 @@
 -- ARGV[3]  base of the hold's permits
 -- ARGV[4]  how many it takes
 -- ARGV[5]  lease, ms
--- ARGV[6]  channel on which to publish how many are left; '' or absent without other waiters
--- ARGV[7]  how many permits to set if the number was never set; absent: none
+-- ARGV[6]  channel on which to publish how many are left; '' or absent if the client expects no
+--          other waiters
+-- ARGV[7]  how many permits to set if no number is set; absent: none
 -- Reply    {1, free, rest}   taken: how many more are free, and for how long no held permit
 --                            expires, ms
 --          {0, rest, holder, others, all, free}  too few are free: poll again within rest
@@ -16,7 +17,7 @@
 --                            how many others are held, and how many permits there are
 --          {-1, 0}           this hold was abandoned: a late copy, nothing done
 --          {-3, ms}          see shared/quarantine.lua
---          {-5, 0}           the number of permits was never set, and is not set now
+--          {-5, 0}           no number of permits is set, and there is no ARGV[7]
 --          {-6, ...}         as 0, and there are too few even if all were free
 -- Caller   Acquire, TryAcquire of a PermitSemaphore
 -- Twice    The ids show whether the hold has its permits already. A copy that comes after

@@ -2,7 +2,7 @@
 --
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
 -- ARGV[3]  '1': with the held permits
--- Reply    {set, free, now, id, end, ...}: 1 if permits were ever set; how many are free; the
+-- Reply    {set, free, now, id, end, ...}: 1 if a number of permits is set; how many are free; the
 --          time in ms; and each held permit and when it expires, ms, or NEVER
 -- Caller   State, Available
 -- Twice    What has expired is freed once.

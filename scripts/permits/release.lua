@@ -4,8 +4,8 @@
 -- ARGV[3]  base of the hold's permits
 -- ARGV[4]  how many it has
 -- Reply    1  given back
---          0  not all were there, or they had expired. Those that were are given back
---          {1|0, n}  so many connections, as text, got the message
+--          0  some were gone or had expired. The others are given back
+--          {1|0, n}  n, as text: how many connections got the message
 -- Caller   Unlock, Shutdown
 -- Twice    The ids are gone after the first run and are never used again.
 -- Memory   A ZREM comes first: it is allowed at the memory limit, and lets INCRBY pass.

@@ -1,4 +1,4 @@
--- permits/set: make it so many permits, free or held.
+-- permits/set: set the number of permits, free and held ones together.
 --
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
 -- KEYS[3]  record of the page

@@ -1,8 +1,8 @@
 -- permits/undo: undo what an AddPermits did, and stop its late copies.
 --
 -- KEYS[1..2], ARGV[1..2]  see shared/permits.lua
--- KEYS[3]  record of the page: 'more', or 'made' if there were none before; by how much; and the
---          what had made or set the number last: see shared/setting.lua
+-- KEYS[3]  record of the page: 'more', or 'made' if there were none before; by how much; and
+--          which operation had made or set the number last: see shared/setting.lua
 -- KEYS[4]  see shared/setting.lua
 -- KEYS[5]  mark: see shared/others.lua
 -- ARGV[3]  number of the operation

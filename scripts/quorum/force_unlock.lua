@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  record of the hold
 -- KEYS[2]  tombstone of the hold; absent without an id
--- ARGV[1]  hold id, or '' to only request it
+-- ARGV[1]  hold id, or '' to only read the id
 -- ARGV[2]  time to keep the tombstone after the end of the lease, ms
 -- ARGV[3]  channel
 -- ARGV[4]  'publish', 'spublish', 'both' or 'none'

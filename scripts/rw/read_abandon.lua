@@ -1,5 +1,5 @@
--- rw/read_abandon: end a read hold, or its waiting, for good, whatever happened to its
--- requests.
+-- rw/read_abandon: end a read hold, or its waiting, for good, no matter which of its requests
+-- ran.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
 -- KEYS[2]  tombstone of this read hold

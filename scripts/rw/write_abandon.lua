@@ -1,5 +1,5 @@
--- rw/write_abandon: end a write hold, or its waiting, for good, whatever happened to its
--- requests.
+-- rw/write_abandon: end a write hold, or its waiting, for good, no matter which of its requests
+-- ran.
 --
 -- KEYS[1]  lock hash: see shared/sides.lua
 -- KEYS[2]  tombstone of this write hold

@@ -18,7 +18,7 @@
 --          {-3, ms}    see shared/quarantine.lua
 -- Caller   Lock, TryLock of a WriteLock
 -- Twice    A second run finds the field. It changes only the clock and the lease, which
---          grow; the token of the first run was never used. A copy that comes after the
+--          grow; the client uses the token of one reply only. A copy that comes after the
 --          hold has ended finds its tombstone, which the client leaves if a copy may be
 --          under way.
 -- Memory   The token is written first: a server at its memory limit refuses it, and with

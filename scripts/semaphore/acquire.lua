@@ -7,12 +7,13 @@
 -- ARGV[1]  number of the operation
 -- ARGV[2]  permits
 -- ARGV[3..4]  channel on which to publish how many are left, and 'publish', 'spublish', 'both' or
---          'none'. The channel is '' without other waiters; both are absent then if ARGV[5] is absent
--- ARGV[5..6]  how many permits to set if the number was never set, and the channel of releases; absent: none
+--          'none'. The channel is '' if the client expects no other waiters; both are absent then if
+--          ARGV[5] is absent
+-- ARGV[5..6]  how many permits to set if no number is set, and the channel of releases; absent: none
 -- Reply    n        taken; n are left
 --          {0, n, all}  too few: n of all are free; without all if that is not known
 --          {-1, 0}  this acquire was given up: a late copy, nothing done
---          {-5, 0}  the number of permits was never set, and is not set now
+--          {-5, 0}  no number of permits is set, and there is no ARGV[5]
 -- Caller   Acquire, TryAcquire of a Semaphore
 -- Twice    A second run finds the record of the first, or of its give-up.
 

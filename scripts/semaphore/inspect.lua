@@ -3,7 +3,7 @@
 -- KEYS[1]  free permits, a number
 -- KEYS[2]  how many permits there are
 -- KEYS[3]  held permits of a PermitSemaphore of this name
--- Reply    {set, free, all}  1 if permits were ever set; how many are free; how many there are,
+-- Reply    {set, free, all}  1 if a number of permits is set; how many are free; how many there are,
 --          free or not. Without all if that is not known
 -- Caller   State of a Semaphore
 -- Twice    Reads only.

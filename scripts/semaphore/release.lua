@@ -1,6 +1,6 @@
--- semaphore/release: put permits back, and wake waiters. It makes the semaphore if there is none, as Redisson's does. If
--- the program has a number (ARGV[5]), it sets that number, and never frees more permits than that: a permit that was taken
--- before a loss of data is not a permit of the new semaphore.
+-- semaphore/release: put permits back, and wake waiters. It makes the semaphore if there is none, as Redisson's does. With
+-- ARGV[5] the new semaphore has that number of permits, and a release never makes more permits free than the semaphore has:
+-- a permit that was taken before a loss of data is not a permit of the new semaphore.
 --
 -- KEYS[1]  free permits, a number
 -- KEYS[2]  record of the page
@@ -10,7 +10,7 @@
 -- ARGV[2]  permits
 -- ARGV[3]  channel
 -- ARGV[4]  'publish', 'spublish', 'both' or 'none'
--- ARGV[5]  how many permits to set if none were; absent: none
+-- ARGV[5]  how many permits to set if no number is set; absent: none
 -- Reply    1, or the error OVERFLOW: there would be too many
 -- Caller   Release of a Semaphore
 -- Twice    A second run finds the record of the first.

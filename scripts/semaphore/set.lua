@@ -1,5 +1,5 @@
--- semaphore/set: make it so many permits, free or not. As Redisson's addPermits it ends a TTL
--- of the key.
+-- semaphore/set: set the number of permits, free and taken ones together. Like Redisson's addPermits it
+-- ends a TTL of the key.
 --
 -- KEYS[1]  free permits, a number; less than 0 if more are taken than there are to be
 -- KEYS[2]  record of the page

@@ -1,12 +1,12 @@
 -- adoption: how a hold that its holder has detached passes to another client, under a new id.
 -- The tombstone of the detached hold is the offer:
 --   '<id> <hash> <token> <until> <taken>'
--- Anyone who has the secret with this hash may adopt the hold. The token is its fencing token, and the id is its
--- current id in the lock, by the detached hold or the latest adoption. taken is 1 after an adoption, and 0
--- again if the adoption is given up. until is 0, or the ms of the server at which the hold would have ended without
+-- Anyone who has the secret with this hash may adopt the hold. The token is the hold's fencing token, and the id is
+-- the hold's current id in the lock: the id of the detached hold, or of the latest adoption. taken is 1 after an
+-- adoption, and 0 again if the adoption is given up. until is 0, or the ms of the server at which the hold would have ended without
 -- the latest adoption, or to which it was extended since. Any other tombstone is no offer.
 --
--- So one script changes the id in the lock and the offer, and of two concurrent adoptions one finds the offer taken.
+-- One script changes both the id in the lock and the offer. So of two concurrent adoptions one finds the offer taken.
 -- An id with a tombstone by adoption/give_back cannot adopt any more.
 --
 -- Defines  serverMillis(), offer(tombstone), put(tombstone, id, hash, token, till, taken, ttl),

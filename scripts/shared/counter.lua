@@ -25,7 +25,7 @@ local function raise(counter, highest, n)
 end
 
 -- count returns the value of the counter. A restarted server may have an old value, so the result is never below the
--- floor: the highest counter of the other nodes when the server was admitted again.
+-- floor, which the server got when it was admitted again: see quorum/admit.
 local function count(counter, highest, floor)
   local known = redis.call('mget', counter, highest)
   return math.max(tonumber(known[1] or known[2] or micros()), floor)

@@ -39,7 +39,8 @@ local function lost(run)
   run.state, run.stop = 'l', '0'
 end
 
--- isOver reports whether a run has an outcome, so that it must not be taken over.
+-- isOver reports whether the function has succeeded or failed. Such a run must not be taken over; a run that was broken
+-- off or lost may be.
 local function isOver(run)
   return run.state == 's' or run.state == 'f'
 end

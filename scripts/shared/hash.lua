@@ -1,6 +1,6 @@
 -- hash: reads the holders of a lock from its hash, and checks that the hash belongs to a lock. fields.lua lists the fields
--- of a lock. A hash with any other field, or without a hold, is other data: it is reported, and not changed. Redis itself
--- refuses a key of another type, with WRONGTYPE.
+-- of a lock. A hash with any other field, without a hold, or with holds that no lock has together, is other data: it is
+-- reported, and not changed. Redis itself refuses a key of another type, with WRONGTYPE.
 --
 -- A hash with more than FEW fields is a read-write lock, a group or other data. Scripts read a sample of it, so they
 -- detect other data without reading all of it. A few other fields among many readers may not be detected; they are not

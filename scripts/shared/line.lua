@@ -19,8 +19,8 @@ local first = head -- the head as the script began
 local itsSign -- what headsSign has read
 local silent
 
--- How long Redisson's waiters wait by default. A waiter that leaves subtracts this time from the deadlines of all waiters
--- behind it.
+-- How long Redisson's waiters wait by default. A waiter that leaves subtracts its own time from the deadlines of all
+-- waiters behind it.
 local THEIR_TERM = 5 * 60 * 1000
 -- The deadline of an endless wait may be too large for a TTL or a reply.
 local YEAR = 365 * DAY

@@ -1,11 +1,11 @@
 -- permitqueue: the state of a PermitSemaphore WithFairness, which has a queue of waiters, and
 -- what its scripts have in common. Only the first of the queue may enter, with one exception: a
--- waiter may pass waiters before it that were woken to enter and have been silent since, if there
--- are permits for all of them. No script reads more than FAR waiters, and a script removes a bounded
+-- waiter may pass all waiters before it, if these were woken to enter and have been silent since,
+-- and there are permits for these waiters too. No script reads more than FAR waiters, and a script removes a bounded
 -- number of expired holds and of dead waiters.
 --
 -- KEYS[1]  state: hash, total -> permits; free -> how many are free, maybe negative; hold id
---          -> how many it has. No total: none were ever set
+--          -> how many it has. No total: no number is set
 -- KEYS[2]  ends: zset, hold id -> the server ms in which the hold ends
 -- KEYS[3]  queue: zset, waiter -> rank; the lowest is first
 -- KEYS[4]  alive: zset, waiter -> the server ms until which it counts as alive; see

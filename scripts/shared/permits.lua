@@ -2,7 +2,7 @@
 -- in common. A hold of n permits has n ids of 16 bytes: a base of 14, which it has alone,
 -- and a number from 0 in the last two. Redisson draws its ids at random.
 --
--- KEYS[1]  free: how many permits are free, maybe negative; absent: none were ever set
+-- KEYS[1]  free: how many permits are free, maybe negative; absent: no number is set
 -- KEYS[2]  held: zset, id of a permit -> epoch ms from which it has expired, or NEVER
 -- ARGV[1]  channel
 -- ARGV[2]  'publish', 'spublish', 'both' or 'none'
@@ -51,7 +51,7 @@ local function remove(ids)
   return n
 end
 
--- reclaim frees permits that have expired: all, or so many at most.
+-- reclaim frees expired permits: all, or at most a number of them.
 local function reclaim(most)
   local n
   if most then

@@ -19,7 +19,7 @@
 -- most is how many holds, and how many waiters, one script removes.
 local most = 100
 
--- WINDOW is how many shared waiters that have been woken may not have entered yet.
+-- WINDOW is the most shared waiters that are woken and have not entered yet.
 local WINDOW = 32
 
 -- gone describes the holds and waiters that have left and may have kept others out: their lowest rank, and whether any

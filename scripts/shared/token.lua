@@ -14,7 +14,7 @@ end
 
 -- drawToken moves the clock to its next token, with one command unless the time stands
 -- still or has gone back: then the second SET undoes what the first has lowered, and
--- nobody sees the clock in between. SET gets digits where they are at hand: formatting the
+-- no other script runs in between. SET gets digits where they are at hand: formatting the
 -- number takes Redis about as long as the SET. It gets the number itself otherwise:
 -- tostring() would round it.
 local function drawToken(clock, now, digits)
