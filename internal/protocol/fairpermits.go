@@ -26,11 +26,11 @@ type fairSemaphore struct {
 	located
 	stateKeys keys   // see scripts/shared/permitqueue.lua
 	channels  string // prefix of the channels of clients with waiters
-	initial   int    // permits to set if the number was never set, or 0
+	initial   int    // permits to set if no number is set, or 0
 }
 
-// NewFairPermits returns the protocol of taking one permit at a time. initial is the number of permits to set if the
-// number was never set, or 0.
+// NewFairPermits returns the protocol of taking one permit at a time. initial is the number of permits to set if no
+// number is set, or 0.
 func NewFairPermits(site *Site, names *Names, initial int) *FairPermits {
 	names.keep()
 	base := names.Derived("rlock:permits")

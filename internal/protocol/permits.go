@@ -31,7 +31,7 @@ type semaphore struct {
 	located
 	stateKeys keys // see scripts/shared/permits.lua
 	channel   string
-	initial   int                                // permits to set if the number was never set, or 0
+	initial   int                                // permits to set if no number is set, or 0
 	boxed     [4]any                             // the keys, the mark and the channel
 	entered   func(wire.Answer) (Entered, error) // see permitReader
 }
@@ -74,8 +74,8 @@ type HeldPermits struct {
 	Rest   time.Duration // rest of the lease; -1 if it does not end
 }
 
-// NewPermits returns the protocol of taking one permit at a time. initial is the number of permits to set if the number
-// was never set, or 0.
+// NewPermits returns the protocol of taking one permit at a time. initial is the number of permits to set if no
+// number is set, or 0.
 func NewPermits(site *Site, names *Names, initial int) *Permits {
 	names.keep()
 	held, channel := names.held(), prefixed("redisson_sc", names.Lock)

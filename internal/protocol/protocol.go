@@ -107,7 +107,7 @@ const (
 	OuterHoldLost         // the owner's hold of the other side, under which it was to enter, is gone
 	Quarantined           // the server grants no locks yet
 	OtherType             // a lock of another type with this name is held, under other keys
-	NotSet                // the number of permits of the semaphore was never set
+	NotSet                // the number of permits of the semaphore is not set
 	OtherNumber           // other processes use another number of members, which is in Missing
 	Gone                  // no hold to adopt exists
 	Entangled             // the owner of the hold to adopt also holds the other side

@@ -12,7 +12,7 @@ type Semaphore struct {
 	numeric
 	channel string
 	to      any // channel, boxed once
-	initial int // permits to set if the number was never set, or 0
+	initial int // permits to set if no number is set, or 0
 }
 
 // NewSemaphore returns the protocol of a Semaphore. initial is the number of permits to set if the number was never

@@ -99,7 +99,7 @@ func (ps *Pollers[S]) join(w *watch[S], lock Source[S]) {
 			ps.byKey = map[any]*poller[S]{}
 		}
 		ps.byKey[lock.Key] = p
-		ps.Running.Add(1) // while begin holds up Shutdown, which waits for it
+		ps.Running.Add(1) // before Shutdown waits for it: begin delays Shutdown
 		p.sleeper = clock.NewSleeper(ps.Env)
 		go p.run()
 	}
