@@ -100,6 +100,18 @@ func TestReadWriteLockSharedWithRedissonReaders(t *testing.T) {
 			locktest.MustUnlock(t, long)
 			locktest.MustBeEmpty(t, j.RDB)
 		})
+		t.Run("its renewal, and we enter again before it is due to be put back", func(t *testing.T) {
+			j, l := setUp(t)
+			long := locktest.MustLock(t, l.Reader, rlock.WithLease(10*time.Minute))
+			j.RDB.PExpire(bg, "a", 30*time.Second)
+			again := locktest.MustLockCtx(t, long.Context(bg), l.Reader, rlock.WithLease(time.Second))
+			if ttl := j.RDB.PTTL(bg, "a").Val(); ttl < 9*time.Minute {
+				t.Errorf("the time of the lock is still %v", ttl)
+			}
+			locktest.MustUnlock(t, again)
+			locktest.MustUnlock(t, long)
+			locktest.MustBeEmpty(t, j.RDB)
+		})
 		t.Run("its writer's reads", func(t *testing.T) {
 			j, l := setUp(t)
 			j.RDB.HSet(bg, "a", "mode", "write", locktest.JavaOwner+":write", 1, locktest.JavaOwner, 2)
