@@ -316,6 +316,26 @@ func TestUnconfirmedReleasesAreRepeated(t *testing.T) {
 	})
 }
 
+// A release that Redis refuses has not happened, and is repeated until it has.
+func TestRefusedReleasesAreRepeatedAndCount(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	admin := b.Client(t)
+	user := func(rights ...any) { ok(t, admin.Do(bg, append([]any{"acl", "setuser", "app"}, rights...)...).Err()) }
+	user("on", ">password", "~*", "&*", "+@all", "-incrby", "-decr")
+	app := redis.NewClient(&redis.Options{Addr: b.Addr, Username: "app", Password: "password", DisableIdentity: true})
+	t.Cleanup(func() { _ = app.Close() })
+	mine, o := objectsOf(locktest.NewClient(t, app)), objectsOf(b.NewClient(t))
+	is(t, true)(o.s.TrySetPermits(bg, 3))
+	is(t, true)(o.l.TrySetCount(bg, 3))
+	locktest.WantErr(t, mine.s.Release(bg, 1), rlock.ErrRefused)
+	locktest.WantErr(t, mine.l.CountDown(bg), rlock.ErrRefused)
+	is(t, 3)(o.s.Available(bg))
+	user("+incrby", "+decr")
+	soon(t, 4, o.s.Available)
+	soon(t, 2, o.l.Count)
+}
+
 // A waiter outlasts a short outage, and gives up after one as long as a watchdog lease, with
 // ErrUnreachable.
 func TestWaitersOutlastShortOutages(t *testing.T) {
