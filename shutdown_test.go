@@ -371,7 +371,7 @@ func TestReleaseIsRepeatedWhileTheServerRefuses(t *testing.T) {
 	} {
 		t.Run(reply[:4], func(t *testing.T) {
 			b := locktest.OnMiniredis(t)
-			c := b.NewClient(t, rlock.WithUnlockTimeout(2*time.Second))
+			c := b.NewClient(t, rlock.WithUnlockTimeout(locktest.Ample(2*time.Second)))
 			lease := locktest.MustLock(t, c.NewLock("a"), rlock.WithLease(rlock.MaxLease))
 			b.Mini.SetError(reply)
 			locktest.WantErr(t, lease.Unlock(bg), rlock.ErrUnconfirmed, rlock.ErrRefused, nil, rlock.ErrUnreachable)
