@@ -27,8 +27,9 @@ type cronJudge struct {
 
 // tickFate is what has become of a tick.
 type tickFate struct {
-	runs []*cronPlay
-	told []string // hold ids of which calls were told that they run
+	runs    []*cronPlay
+	told    []string // hold ids of which calls were told that they run
+	learned []string // hold ids of all runs that calls were told of, lost or not
 }
 
 // cronPlay is a run of a function.
@@ -121,7 +122,9 @@ func (j *cronJudge) do(k *worker, job *rlock.CronJob, tick time.Time, length fun
 			j.accuse("%s was told %+v of the tick of %v", k.who, run, tick)
 		default:
 			j.told++
-			if f := j.fate(tick); run.End.IsZero() && run.Err == nil {
+			f := j.fate(tick)
+			f.learned = append(f.learned, run.HoldID)
+			if run.End.IsZero() && run.Err == nil {
 				f.told = append(f.told, run.HoldID)
 			}
 		}
@@ -148,6 +151,11 @@ func (j *cronJudge) settle(job *rlock.CronJob) {
 		for _, id := range f.told {
 			if !slices.ContainsFunc(f.runs, func(r *cronPlay) bool { return r.holder == id }) {
 				j.accuse("somebody was told that %s runs the tick of %v, and it never did", id, tick)
+			}
+		}
+		for _, id := range f.learned {
+			if i := slices.IndexFunc(f.runs, func(r *cronPlay) bool { return r.holder != id }); i >= 0 && !j.takeover {
+				j.accuse("somebody was told of the run of %s, lost or not, and %s runs the tick of %v", id, f.runs[i].holder, tick)
 			}
 		}
 		for _, r := range f.runs {
