@@ -106,7 +106,7 @@ func (j *CronJob) job() *protocol.Cron { return j.one.proto.(*protocol.Tick).Cro
 // [Do]. If fn returned nil, the error is nil if Redis has that result; it matches ErrLeaseLost if the lease
 // was lost, or ErrUnconfirmed if Redis did not confirm the result. If fn did not run, the error matches ErrNotRun,
 // and is one of [Locker]; ErrNotAcquired too for a tick that is too old, too near to another, or more than an
-// hour ahead. Details: https://go-rlock.github.io/rlock/latest/cron/
+// hour ahead; ErrLeaseLost if the lease of its claim ended first. Details: https://go-rlock.github.io/rlock/latest/cron/
 func (j *CronJob) Do(ctx context.Context, scheduled time.Time, fn func(ctx context.Context) error) (run CronRun, err error) {
 	defer func() {
 		if err != nil && !run.Here {
@@ -174,6 +174,10 @@ func (j *CronJob) claim(ctx context.Context, tick int64) (l *core, lease *Lease,
 	case !errors.As(err, &refused):
 	case refused.Found():
 		return l, nil, refused.Run, nil
+	case refused.Own && proto.TakesOver() && !refused.Run.TakenOver:
+		return j.claim(ctx, tick) // under a new hold id, it takes over what is lost of its own
+	case refused.Own:
+		err = &Error{Lock: l.name(), HoldID: refused.Run.HoldID, Err: because(ErrLeaseLost, refused)}
 	default:
 		err = l.error(because(ErrNotAcquired, fmt.Errorf("the tick of %v: %s", time.UnixMilli(tick).UTC(), visible.Text(refused.Why))))
 	}
@@ -249,7 +253,7 @@ func (l *core) cronRun(r *protocol.Run) CronRun {
 	return run
 }
 
-// Peek returns the run of the tick of that time, if it is known.
+// Peek returns the run of the tick of that time, if it is known: also a claim that may be taken back.
 func (j *CronJob) Peek(ctx context.Context, scheduled time.Time) (run CronRun, known bool, err error) {
 	tick, err := j.tick(ctx, scheduled)
 	if err != nil {

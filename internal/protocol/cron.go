@@ -172,6 +172,7 @@ type Tick struct {
 	cron    *Cron
 	tick    int64
 	claimed Run
+	asked   string // hold id of the latest Enter
 	phase   atomic.Int32
 }
 
@@ -212,6 +213,7 @@ func (t *Tick) Glanced() *HashLock { return &t.HashLock }
 // does not wait.
 func (t *Tick) Enter(e *Acquire) Request[Entered] {
 	site := t.cron.site
+	t.asked = e.ID
 	return newEnterRequest(site, "cron/enter",
 		[]string{t.names.Lock, t.names.Tombstone(e.ID), site.clock(t.names), t.cron.runs, t.cron.ticks},
 		[]any{e.ID, site.millis(e.Lease), t.tick, flag(t.cron.takesOver), t.cron.retention.Milliseconds(), CronRuns, cronYoung.Milliseconds(), CronAhead.Milliseconds(), t.cron.process, t.cron.minInterval.Milliseconds()}, t.readClaim).draw(t.names)
@@ -220,13 +222,14 @@ func (t *Tick) Enter(e *Acquire) Request[Entered] {
 // NotClaimed is the error of an Enter that is refused for good.
 type NotClaimed struct {
 	Run Run    // run of the process that has claimed the tick
-	Why string // why no process may claim the tick; set if Run is not Known
+	Own bool   // Run is a claim of this call itself, which Redis has without a lease: it is lost
+	Why string // why no process may claim the tick; set if Run is not Known, or if it is Own
 }
 
 func (e *NotClaimed) Error() string { return "the tick is not claimed: " + e.Why }
 
-// Found reports whether Run is set: then the run is the result for the caller.
-func (e *NotClaimed) Found() bool { return e.Run.Known }
+// Found reports whether another call has claimed the tick: then Run is the result for the caller.
+func (e *NotClaimed) Found() bool { return e.Run.Known && !e.Own }
 
 func (t *Tick) readClaim(a wire.Answer) (Entered, error) {
 	const granted, claimed, refused = 1, 2, 3
@@ -239,6 +242,9 @@ func (t *Tick) readClaim(a wire.Answer) (Entered, error) {
 		e := &NotClaimed{}
 		if e.Run, err = runIn(a, rest); err == nil {
 			e.Run.Tick, err = t.tick, e
+			if e.Own = e.Run.HoldID == t.asked; e.Own {
+				e.Why = "the lease of its claim had ended before this call got the reply, so that others may know the tick as lost"
+			}
 		}
 	case code == refused && len(rest) == 1:
 		why, _ := rest[0].(string)

@@ -18,8 +18,9 @@
 -- ARGV[9]  the process of the caller, as in shared/cronrun
 -- ARGV[10] least time between two ticks, ms; 0: any
 -- Reply    {1, token, run}  claimed: the caller is to run
---          {2, 0, run}      it was claimed; state l if that run was lost. In state c, another call
---                           has claimed it: request again, as the claim may be taken back
+--          {2, 0, run}      it was claimed; state l if that run was lost, which may be this hold's own.
+--                           In state c, another call has claimed it: request again, as the claim
+--                           may be taken back
 --          {3, 0, text}     the tick cannot be claimed now, or ever: why
 --          {0, pttl, holder, others}  another call runs, and holds the lock for pttl ms;
 --                      see shared/hash.lua

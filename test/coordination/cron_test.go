@@ -590,6 +590,60 @@ func TestLateCopyOfALostClaimIsNoClaim(t *testing.T) {
 	})
 }
 
+// A call may find that the lease of its own claim has ended before it had a reply. Nobody has run the tick then: that is
+// no success. With WithTakeover the call takes it over.
+func TestCallWhoseOwnClaimIsLost(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		c, proxy, rdb := b.Faulty(t)
+		other := b.NewClient(t).NewCronJob("job")
+		mine, tick := loseClaim(t, proxy, rdb, c.NewCronJob("job"))
+		mine.end(t)
+		locktest.WantErr(t, mine.err, rlock.ErrLeaseLost, rlock.ErrNotRun, nil, rlock.ErrNotAcquired, rlock.ErrUnreachable)
+		if mine.run != (rlock.CronRun{}) {
+			t.Errorf("%+v", mine.run)
+		}
+		var said *rlock.Error
+		errors.As(mine.err, &said)
+		if told := wantTold(t, other, tick, said.HoldID); !errors.Is(told.Err, rlock.ErrLeaseLost) {
+			t.Errorf("%+v", told)
+		}
+
+		mine, tick = loseClaim(t, proxy, rdb, c.NewCronJob("other", rlock.WithTakeover()))
+		mine.runs(t)
+		mine.ends(t, func() error { return nil })
+		if !mine.run.Here || !mine.run.TakenOver || mine.err != nil {
+			t.Errorf("%+v, %v", mine.run, mine.err)
+		}
+		wantTold(t, b.NewClient(t).NewCronJob("other"), tick, mine.run.HoldID)
+	})
+}
+
+// loseClaim lets the lease of a call's claim end before the call has a reply. Its next request gets one.
+func loseClaim(t testing.TB, proxy *faultproxy.Proxy, rdb redis.UniversalClient, j *rlock.CronJob) (mine *ticking, tick time.Time) {
+	t.Helper()
+	locktest.LoadScripts(t, rdb, "cron/enter", "cron/abandon")
+	enter, copies := locktest.SHA("cron/enter"), atomic.Int64{}
+	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+		switch {
+		case !c.IsScript(enter):
+			return faultproxy.Pass
+		case copies.Add(1) == 1:
+			return faultproxy.ResetAfter
+		}
+		return faultproxy.Hold
+	})
+	tick = aTick()
+	mine = ticks(j, tick)
+	locktest.HeldUp(t, proxy, 1)
+	if rdb.Del(bg, strings.Replace(tickLock(tick), "{job}", "{"+j.Name()+"}", 1)).Val() != 1 { // as its lease would
+		t.Fatal("no claim")
+	}
+	proxy.Handle(nil)
+	proxy.Release()
+	return mine, tick
+}
+
 // loseTick takes the lease of a run away, and waits until its function is told.
 func loseTick(t testing.TB, rdb redis.UniversalClient, clock *locktest.Clock, tick time.Time, inside context.Context) {
 	t.Helper()
