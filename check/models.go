@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
+	"strings"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/go-rlock/rlock"
 )
 
 // held is a hold of a lock.
@@ -188,14 +191,18 @@ func (h *History) registerSteps(key string) (steps []porcupine.Operation) {
 }
 
 // decisionSteps are the operations on what is done once. Who was killed before it knew that it runs has not logged its
-// value: others may learn one that is of nobody known, and then that decided it.
+// value: others may learn one that is of nobody known, and then that decided it. The same goes for a call that was refused
+// with an error, if what others learn is a lost run: the lease of its claim was over before it could begin, or take it back.
 func (h *History) decisionSteps(key string) (steps []porcupine.Operation) {
-	known, killed := map[string]bool{}, []Operation{}
+	known, killed, refused := map[string]bool{}, []Operation{}, []Operation{}
 	for _, op := range h.Operations {
 		if op.Key == key && op.Do == Decide {
 			known[op.Value] = known[op.Value] || op.Out != Learned
 			if op.Out == Unknown && op.Value == "" {
 				killed = append(killed, op)
+			}
+			if op.Out == Refused && op.Prev != "" {
+				refused = append(refused, op)
 			}
 		}
 	}
@@ -203,10 +210,16 @@ func (h *History) decisionSteps(key string) (steps []porcupine.Operation) {
 		if op.Key != key || op.Do != Decide || op.Out == Refused || op.Value == "" {
 			continue
 		}
-		if op.Out == Learned && !known[op.Value] && len(killed) > 0 {
-			claim := killed[0]
-			claim.Value, known[op.Value], killed = op.Value, true, killed[1:]
-			steps = append(steps, step(claim))
+		if op.Out == Learned && !known[op.Value] {
+			claims := &killed
+			if len(killed) == 0 && strings.Contains(op.Prev, rlock.ErrLeaseLost.Error()) {
+				claims = &refused
+			}
+			if len(*claims) > 0 {
+				claim := (*claims)[0]
+				claim.Out, claim.Value, known[op.Value], *claims = Unknown, op.Value, true, (*claims)[1:]
+				steps = append(steps, step(claim))
+			}
 		}
 		steps = append(steps, step(op))
 	}

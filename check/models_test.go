@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/go-rlock/rlock"
 )
 
 // at gives an operation its interval.
@@ -42,6 +44,12 @@ func read(out Outcome, token int64, value string) Operation {
 
 func decide(out Outcome, value string) Operation {
 	return Operation{Do: Decide, Out: out, Value: value}
+}
+
+// because is an operation that says that a lease was lost.
+func because(op Operation) Operation {
+	op.Prev = rlock.ErrLeaseLost.Error()
+	return op
 }
 
 func fault(process string, call, end int64) Operation {
@@ -119,6 +127,12 @@ func TestModelsRefuseWhatIsBroken(t *testing.T) {
 		{"told what did not run", Agrees(),
 			[]Operation{at(1, 2, decide(Refused, "")), at(3, 4, decide(Learned, "a"))},
 			[]Operation{at(1, Never, decide(Unknown, "a")), at(3, 4, decide(Learned, "a"))}},
+		{"told of a claim that was lost, and then it ran", Agrees(),
+			[]Operation{at(1, 2, because(decide(Refused, ""))), at(3, 4, because(decide(Learned, "a"))), at(5, 6, decide(OK, "b"))},
+			[]Operation{at(1, 2, because(decide(Refused, ""))), at(3, 4, because(decide(Learned, "a"))), at(5, 6, because(decide(Learned, "a")))}},
+		{"told as running what was refused", Agrees(),
+			[]Operation{at(1, 2, because(decide(Refused, ""))), at(3, 4, decide(Learned, "a"))},
+			[]Operation{at(1, 2, because(decide(Refused, ""))), at(3, 4, because(decide(Learned, "a")))}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := verdict(t, test.model, NewHistory(test.wrong...)); got != porcupine.Illegal {
