@@ -2,7 +2,7 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench microbench soak check nightly model evidence evidence-check interop site quickstart ci
+.PHONY: help test race lint bench microbench soak check nightly model evidence evidence-check mutants interop site quickstart ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ evidence: ## run the tests that docs/guarantees.md names, and write docs/evidenc
 
 evidence-check: ## each promise has a test whose last run passed, and docs/evidence.md is of that run
 	cd tools && go run ./evidence -dir .. -check
+
+mutants: ## put each mistake of tools/mutants/mutants.txt into the code, and run the test that has to notice it (ARGS='-only fair/enter')
+	cd tools && go run ./mutants -dir .. $(ARGS)
 
 interop: ## run beside Redisson (needs Java 17, Maven, redis-server; ARGS=writes docs with ARGS=-interop.update)
 	cd interop && RLOCK_NIGHTLY=1 RLOCK_REQUIRE_INTEROP=1 go test -count=1 -timeout 20m . $(ARGS)

@@ -1,0 +1,173 @@
+// Mutants checks that the tests notice mistakes: it puts each mistake of mutants.txt into the code, and runs the test
+// that has to fail then. The tree itself is not changed: the compiler reads the file with the mistake from elsewhere.
+// Usage:
+//
+//	cd tools && go run ./mutants -dir ..               # all of them
+//	cd tools && go run ./mutants -dir .. -some 15      # fifteen, chosen by the commit
+//	cd tools && go run ./mutants -dir .. -only enter   # where the file, the test or the promise has this text
+//	cd tools && go run ./mutants -dir .. -check        # runs no test: does the table fit the tree?
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+func main() {
+	dir := flag.String("dir", ".", "folder of the root package")
+	some := flag.Int("some", 0, "so many, chosen by the commit, instead of all")
+	only := flag.String("only", "", "only where the file, the test or the promise contains this")
+	check := flag.Bool("check", false, "check the table only")
+	jobs := flag.Int("jobs", 2, "so many tests at a time")
+	flag.Parse()
+	root, err := filepath.Abs(*dir)
+	if err != nil {
+		fail(err)
+	}
+	all, err := table(root, mutants)
+	if err != nil {
+		fail(err)
+	}
+	fmt.Println(census(all))
+	if *check {
+		return
+	}
+	if *only != "" {
+		all = slices.DeleteFunc(all, func(m mutant) bool {
+			return !strings.Contains(m.file+"\n"+m.pkg+" "+m.test+"\n"+m.promise, *only)
+		})
+	}
+	if *some > 0 && *some < len(all) {
+		all = turn(all, *some, commit(root))
+	}
+	if wrong := play(root, all, *jobs); wrong > 0 {
+		fail(fmt.Errorf("%d of %d mutants were not noticed", wrong, len(all)))
+	}
+	fmt.Printf("all %d mutants were noticed\n", len(all))
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// commit returns the number that decides whose turn it is.
+func commit(root string) (n uint64) {
+	out, err := exec.Command("git", "-C", root, "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		fail(fmt.Errorf("git rev-parse: %w", err))
+	}
+	if _, err := fmt.Sscanf(string(out), "%x", &n); err != nil {
+		fail(err)
+	}
+	return n
+}
+
+// turn returns n of all, spread over the table.
+func turn(all []mutant, n int, commit uint64) (chosen []mutant) {
+	for i := range n {
+		from, to := i*len(all)/n, (i+1)*len(all)/n
+		chosen = append(chosen, all[from+int(commit%uint64(to-from))])
+	}
+	return chosen
+}
+
+// play runs the test of each mutant, and returns how many were not noticed. Before it trusts a
+// test that fails it sees it pass without the mistake, once for each test.
+func play(root string, all []mutant, jobs int) (wrong int) {
+	var (
+		mu      sync.Mutex
+		work    sync.WaitGroup
+		slots   = make(chan struct{}, jobs)
+		healthy = map[string]func() error{}
+	)
+	for _, m := range all {
+		if _, known := healthy[m.pkg+m.test]; !known {
+			healthy[m.pkg+m.test] = sync.OnceValue(func() error {
+				if out, failed := test(root, m, ""); failed {
+					return fmt.Errorf("%s %s fails without a mistake:\n%s", m.pkg, m.test, out)
+				}
+				return nil
+			})
+		}
+	}
+	for _, m := range all {
+		slots <- struct{}{}
+		work.Go(func() {
+			defer func() { <-slots }()
+			began := time.Now()
+			err := healthy[m.pkg+m.test]()
+			if err == nil {
+				err = m.noticed(root)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				wrong++
+				fmt.Printf("NOT NOTICED  line %d, %s: %v\n", m.line, m.file, err)
+				return
+			}
+			fmt.Printf("noticed in %4.1fs  %s: %s\n", time.Since(began).Seconds(), m.file, m.test)
+		})
+	}
+	work.Wait()
+	return wrong
+}
+
+// noticed returns nil if the test fails, for no other reason than the mistake.
+func (m mutant) noticed(root string) error {
+	tmp, err := os.MkdirTemp("", "rlock-mutant-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	changed := filepath.Join(tmp, filepath.Base(m.file))
+	overlay := filepath.Join(tmp, "overlay.json")
+	if err := os.WriteFile(changed, []byte(m.text), 0o600); err != nil {
+		return err
+	}
+	replace := fmt.Sprintf("{\"Replace\": {%q: %q}}", filepath.Join(root, m.file), changed)
+	if err := os.WriteFile(overlay, []byte(replace), 0o600); err != nil {
+		return err
+	}
+	out, failed := test(root, m, overlay)
+	switch {
+	case !failed:
+		return fmt.Errorf("%s %s passes with %q", m.pkg, m.test, strings.Join(m.instead, "; "))
+	case strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]"):
+		return fmt.Errorf("it does not compile:\n%s", out)
+	case !strings.Contains(out, "--- FAIL") && !strings.Contains(out, "panic: "):
+		return fmt.Errorf("no test failed:\n%s", out)
+	}
+	return nil
+}
+
+// test runs the test of m. A run of no test has failed.
+func test(root string, m mutant, overlay string) (out string, failed bool) {
+	args := []string{"test", "-vet=off", "-count=1", "-timeout=90s", "-run", m.test}
+	if overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
+	cmd := exec.Command("go", append(args, m.pkg)...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "RLOCK_REQUIRE_REDIS=1")
+	if m.pkg == "./internal/sim" { // few seeds show few mistakes
+		cmd.Env = append(cmd.Env, "RLOCK_THOROUGH=1")
+	}
+	text, err := cmd.CombinedOutput()
+	out = string(text)
+	if err == nil && strings.Contains(out, "[no tests to run]") {
+		return out, true
+	}
+	if last := 4000; len(out) > last {
+		out = out[:last]
+	}
+	return out, err != nil
+}

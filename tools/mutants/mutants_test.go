@@ -1,0 +1,88 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// tree writes files, and returns their folder.
+func tree(t *testing.T, files map[string]string) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	for name, text := range files {
+		name = filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+var program = map[string]string{
+	"docs/guarantees.md": "| Sums are right | `TestSum` |\n",
+	"go.mod":             "module sum\n\ngo 1.26\n",
+	"sum.go":             "package sum\n\nfunc Sum(a, b int) int {\n\tif a == 0 {\n\t\treturn b\n\t}\n\treturn a + b\n}\n",
+	"sum_test.go": "package sum\n\nimport \"testing\"\n\nfunc TestSum(t *testing.T) {\n\tif Sum(2, 1) != 3 {\n\t\tt.Error(Sum(2, 1))\n\t}\n}\n\n" +
+		"func TestWrong(t *testing.T) { t.Error(Sum(0, 0)) }\n",
+}
+
+func TestPlay(t *testing.T) {
+	root := tree(t, program)
+	for name, c := range map[string]struct {
+		change, test string
+		noticed      bool
+	}{
+		"noticed":                  {"-return a + b\n+return a - b", "^TestSum$", true},
+		"not noticed":              {"-if a == 0 {\n+if false {", "^TestSum$", false},
+		"it does not compile":      {"-return a + b\n+return c", "^TestSum$", false},
+		"no such test":             {"-return a + b\n+return a - b", "^TestSums$", false},
+		"the test fails all along": {"-return a + b\n+return a - b", "^TestWrong$", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all, err := table(root, "promise: Sums are right\n\nsum.go\n"+c.change+"\n. "+c.test+"\n")
+			if err != nil || len(all) != 1 {
+				t.Fatal(all, err)
+			}
+			if wrong := play(root, all, 1); (wrong == 0) != c.noticed {
+				t.Errorf("%d not noticed", wrong)
+			}
+		})
+	}
+}
+
+func TestTableFitsTheTree(t *testing.T) {
+	root := tree(t, program)
+	for name, c := range map[string]struct{ text, want string }{
+		"a line that is gone": {"promise: Sums are right\n\nsum.go\n-return a * b\n+return 0\n. ^TestSum$\n", "does not have"},
+		"a line twice":        {"promise: Sums are right\n\nsum.go\n-}\n+\n. ^TestSum$\n", "twice"},
+		"no promise":          {"promise: Sums are quick\n\nsum.go\n-return b\n+return 0\n. ^TestSum$\n", "does not promise"},
+		"no test":             {"promise: Sums are right\n\nsum.go\n-return b\n+return 0\n", "is not a package and a test"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := table(root, c.text); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestTurn(t *testing.T) {
+	all := make([]mutant, 100)
+	for i := range all {
+		all[i].line = i
+	}
+	had := map[int]bool{}
+	for commit := range uint64(60) {
+		for _, m := range turn(all, 15, commit) {
+			had[m.line] = true
+		}
+	}
+	if len(had) != len(all) {
+		t.Errorf("%d of %d have their turn", len(had), len(all))
+	}
+}
