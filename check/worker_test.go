@@ -75,7 +75,8 @@ func childWorks(t *testing.T, p *locktest.Parent, addr string, args []string) {
 		rlock.WithCommandTimeout(lease/2), rlock.WithUnlockTimeout(lease/2), rlock.WithLongestPoll(lease/2))
 	w := &worker{name: args[1], log: log, client: c, broken: args[4]}
 	w.store = redis.NewClient(&redis.Options{Addr: args[3], MaxRetries: -1})
-	go w.pulse() // until the process ends
+	go w.pulse()      // until the process ends
+	p.Report("works") // before it may stop itself: nobody would continue it, and the parent would wait for this
 	var wg sync.WaitGroup
 	for g := range uint64(5) {
 		wg.Go(func() {
@@ -85,7 +86,6 @@ func childWorks(t *testing.T, p *locktest.Parent, addr string, args []string) {
 			}
 		})
 	}
-	p.Report("works")
 	p.Await("stop")
 	w.stopped.Store(true)
 	wg.Wait()
