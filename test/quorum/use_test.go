@@ -244,7 +244,10 @@ func TestRedLockCancelledAtEachStep(t *testing.T) {
 							p.Release()
 						}
 						if holder != nil {
-							locktest.MustUnlock(t, holder)
+							// With three votes of five, one reply that needs a second copy leaves the release in doubt.
+							if err := holder.Unlock(bg); err != nil && (script != "quorum/release" || !errors.Is(err, rlock.ErrUnconfirmed)) {
+								t.Fatal(err)
+							}
 						}
 						n.nothing(t, "stock")
 						locktest.MustUnlock(t, locktest.MustLock(t, other))
