@@ -21,6 +21,7 @@ type attempt struct {
 	chain      *chain // chain of the caller's context
 	opts       acquireConfig
 	lease      *Lease // lease acquired while the attempt waited in line
+	earlier    int64  // token of the latest hold before the attempt: see core.checkToken
 	outer      *hold  // the caller's hold of the other side, under which the attempt may enter
 	isReentry  bool
 	lateCopies bool      // a copy of the acquire may still arrive
@@ -74,7 +75,7 @@ func lock[O callOption](ctx context.Context, l *core, wait bool, opts []O) (leas
 		return nil, err
 	}
 	c := l.c
-	a := &attempt{core: l}
+	a := &attempt{core: l, earlier: l.token.Load()}
 	a.c, a.lastReply.refused = c, protocol.NoRound
 	a.Status, a.Lines, a.Poller, a.Need, a.Longest = &a.snapshot.Status, c.lines, a, int64(protocol.Takes(l.proto)), MaxLease
 	a.crowded, _ = l.proto.(protocol.Crowded)
@@ -270,6 +271,10 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 	e := &r.Outcome
 	switch e.Verdict {
 	case protocol.Busy:
+		if e.Holder == a.ID { // then the request would have been granted: the reply belongs to another request
+			a.Granted = true
+			return 0, errOwnHold
+		}
 		a.lastReply.votesSplit = e.Split
 		a.Oversized = a.Oversized || e.Beyond
 		if e.HasRound {
@@ -294,6 +299,7 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 }
 
 var errWithdrawn = errors.New("unexpected reply from Redis: this acquire was given up before")
+var errOwnHold = errors.New("unexpected reply from Redis: it refuses this hold because of this hold")
 var errOtherType = errors.New("another type of lock holds the name, and the two do not exclude each other")
 
 // accept makes a lease of a grant. After an error the hold may exist in Redis: giveUp must end it.
@@ -310,6 +316,9 @@ func (a *attempt) accept(sent, since clock.Instant, r *protocol.Result[protocol.
 	}
 	if c.isClosing() {
 		return nil, ErrClosed
+	}
+	if err := l.checkToken(a.earlier, r.Outcome.Token); err != nil {
+		return nil, err
 	}
 	h := &hold{core: l, owned: a.owned, observed: a.observed, number: a.Number, token: r.Outcome.Token, lateCopies: a.lateCopies}
 	if n := r.Outcome.Reserved; n > 0 {

@@ -2,6 +2,7 @@ package rlock
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -14,6 +15,7 @@ import (
 type core struct {
 	proto protocol.Protocol
 	names protocol.Names
+	token atomic.Int64 // token of the latest hold: see checkToken
 	*settings
 }
 
@@ -208,6 +210,22 @@ func (l *core) waiters() (n int) {
 		n += l.c.lines.Waiting(wait.Key{Lock: l.id(), Side: on})
 	}
 	return n
+}
+
+// checkToken checks the token of a hold that was granted against earlier, which was l.token before the request was sent:
+// a resource with a fence would refuse all that the holder does, and one without may get the writes of two holders. The
+// tokens of other names and other objects are not compared. Each fall is reported once, to one caller: the tokens that
+// follow are compared with the lower one, or the lock could not be taken until they have caught up.
+func (l *core) checkToken(earlier, token int64) error {
+	if token > 0 && token <= earlier { // a shared hold has no token
+		l.token.Store(token)
+		return fallenToken{earlier, token}
+	}
+	latest := l.token.Load()
+	for token > latest && !l.token.CompareAndSwap(latest, token) {
+		latest = l.token.Load()
+	}
+	return nil
 }
 
 // confirmed returns why a result does not count, or nil: it has no outcome, or too few replicas have confirmed it. In the

@@ -214,7 +214,7 @@ func TestWaitThatIsOverBeforeAnAnswer(t *testing.T) {
 type granting struct {
 	others
 	c       *Client
-	entered protocol.Request[protocol.Entered]
+	entered *answer[protocol.Entered]
 	kept    protocol.Task
 
 	renewals atomic.Int32 // sent
@@ -231,12 +231,16 @@ type answer[T any] struct {
 func (a *answer[T]) Do(context.Context, time.Duration) protocol.Result[T] { return a.r }
 func (a *answer[T]) Send(protocol.Dispatch)                               {}
 
-func (g *granting) NewID() protocol.HoldID                                     { return g.c.newID() }
-func (g *granting) Ready(context.Context) error                                { return nil }
-func (g *granting) Prepare()                                                   {}
-func (g *granting) Enter(*protocol.Acquire) protocol.Request[protocol.Entered] { return g.entered }
-func (g *granting) Release(string, int) protocol.Task                          { return g.kept }
-func (g *granting) Renew(string, time.Duration) protocol.Task                  { g.renewals.Add(1); return g.kept }
+func (g *granting) NewID() protocol.HoldID                    { return g.c.newID() }
+func (g *granting) Ready(context.Context) error               { return nil }
+func (g *granting) Prepare()                                  {}
+func (g *granting) Release(string, int) protocol.Task         { return g.kept }
+func (g *granting) Renew(string, time.Duration) protocol.Task { g.renewals.Add(1); return g.kept }
+
+func (g *granting) Enter(*protocol.Acquire) protocol.Request[protocol.Entered] {
+	g.entered.r.Outcome.Token++
+	return g.entered
+}
 
 func grantingLock(c *Client, name string) *core {
 	l := c.NewLock(name).core

@@ -42,7 +42,7 @@ func (r *memberRound) together(ctx context.Context, wait bool) (done bool, err e
 	}
 	attempts, id := []*attempt(nil), c.newID()
 	for _, l := range cores {
-		a := &attempt{core: l, waiting: waiting{c: c}, opts: opts, Acquire: protocol.Acquire{HoldID: id, Lease: opts.lease, Tries: 1}}
+		a := &attempt{core: l, earlier: l.token.Load(), waiting: waiting{c: c}, opts: opts, Acquire: protocol.Acquire{HoldID: id, Lease: opts.lease, Tries: 1}}
 		a.Status = &a.snapshot.Status
 		if own := r.outer.own(); own != nil {
 			a.owned = own.at(l)

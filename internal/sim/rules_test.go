@@ -140,8 +140,9 @@ func voteGivenAnew(t *testing.T, w *World, s scenario) string {
 		}
 	}
 	time.Sleep(100 * time.Millisecond)
-	for i, n := range []string{"10", "20", "10", "20", "10"} {
-		w.Redis(i).Set(derived("stock", "rlock:red:counter"), n)
+	const above = 2e15 // all tokens so far
+	for i, n := range []int64{10, 20, 10, 20, 10} {
+		w.Redis(i).Set(derived("stock", "rlock:red:counter"), fmt.Sprint(int64(above)+n))
 	}
 	for _, i := range []int{3, 4} {
 		a.h.PartitionFrom(i, time.Second)

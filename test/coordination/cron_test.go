@@ -451,7 +451,7 @@ func TestOutageFailsClosed(t *testing.T) {
 				if written {
 					locktest.Eventually(t, "the claim is in Redis", func() bool { return rdb.Exists(bg, tickLock(tick)).Val() == 1 })
 					// Another process cannot know that nobody runs, nor that somebody does.
-					ctx, cancel := context.WithTimeout(bg, time.Second)
+					ctx, cancel := context.WithTimeout(bg, locktest.Ample(3*time.Second)) // for its request
 					_, err := other.Do(ctx, tick, mustNot)
 					cancel()
 					locktest.WantErr(t, err, rlock.ErrNotAcquired, context.DeadlineExceeded, nil, rlock.ErrUnreachable)

@@ -43,6 +43,7 @@ func redLockWithLostReplies(t *testing.T, script string) {
 				locktest.Eventually(t, "all nodes are asked", func() bool {
 					lease := locktest.MustLock(t, l)
 					defer locktest.MustUnlock(t, lease)
+					lastToken = lease.Token()
 					for range 50 {
 						if !slices.ContainsFunc(n.votes(t, "stock"), func(a string) bool { return a != lease.HoldID() }) {
 							return true

@@ -298,9 +298,10 @@ func (n *masters) onlyVoteFor(t testing.TB, l *rlock.Lease) {
 // and the one that counts.
 func (n *masters) warm(t testing.TB) {
 	t.Helper()
-	l := locktest.NewRedLock(t, "warm-up", n.straight(t), rlock.WithNodeTimeout(2*time.Second))
+	clients := n.straight(t)
 	for range 2 {
 		n.unequal(t, "warm-up")
+		l := locktest.NewRedLock(t, "warm-up", clients, rlock.WithNodeTimeout(2*time.Second)) // a new one, as its tokens start again
 		lease := locktest.MustLock(t, l)
 		if err := lease.Extend(bg, time.Minute); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,102 @@
+package rlock_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/locktest"
+)
+
+// setTokens changes all that tokens are drawn from on a server.
+func setTokens(t *testing.T, rdb redis.UniversalClient, change func(key string, token int64) error) {
+	t.Helper()
+	changed := 0
+	for _, key := range rdb.Keys(bg, "*").Val() {
+		if token, err := strconv.ParseInt(rdb.Get(bg, key).Val(), 10, 64); err == nil {
+			if err := change(key, token); err != nil {
+				t.Fatal(err)
+			}
+			changed++
+		}
+	}
+	if changed == 0 {
+		t.Fatal("there is nothing to draw tokens from")
+	}
+}
+
+// A holder whose token is lower than that of an earlier hold cannot rely on a fence. So the acquire fails, once, and
+// leaves nothing.
+func TestTokenThatDoesNotRiseEndsItsHold(t *testing.T) {
+	t.Parallel()
+	falls := func(t *testing.T, l locktest.AnyLock, nodes ...redis.UniversalClient) {
+		t.Helper()
+		locktest.MustUnlock(t, locktest.MustLock(t, l))
+		for _, rdb := range nodes {
+			setTokens(t, rdb, func(key string, token int64) error { return rdb.Set(bg, key, token+1e10, 0).Err() })
+		}
+		high := locktest.MustLock(t, l)
+		locktest.MustUnlock(t, high)
+		for _, rdb := range nodes { // the data are lost, and the clock of the server is behind
+			setTokens(t, rdb, func(key string, _ int64) error { return rdb.Del(bg, key).Err() })
+		}
+		_, err := l.Lock(bg)
+		if err == nil || !strings.Contains(err.Error(), "is not greater than the earlier token "+strconv.FormatInt(high.Token(), 10)) {
+			t.Fatalf("after the fall: %v", err)
+		}
+		if locked, err := l.IsLocked(bg); locked || err != nil {
+			t.Fatalf("locked %v, %v", locked, err)
+		}
+		again := locktest.MustLock(t, l) // the tokens after the fall rise
+		if again.Token() >= high.Token() {
+			t.Fatalf("token %d after %d", again.Token(), high.Token())
+		}
+		locktest.MustUnlock(t, again)
+	}
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
+		for _, k := range locktest.Types {
+			if !k.Shared {
+				t.Run(k.Name, func(t *testing.T) { falls(t, k.Open(c, k.Name), rdb) })
+			}
+		}
+	})
+	t.Run("RedLock", func(t *testing.T) {
+		var clients []*rlock.Client
+		var nodes []redis.UniversalClient
+		for range 3 {
+			rdb := locktest.OnMiniredis(t).Client(t)
+			nodes, clients = append(nodes, rdb), append(clients, locktest.NewClient(t, rdb))
+		}
+		falls(t, locktest.NewRedLock(t, "stock", clients), nodes...)
+	})
+}
+
+// A refusal that names the refused hold as the holder is the reply to another request.
+func TestReplyForAnotherHoldIsReported(t *testing.T) {
+	t.Parallel()
+	rdb := locktest.OnMiniredis(t).Client(t)
+	locktest.LoadScripts(t, rdb, "lock/enter")
+	mixed := true
+	rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
+		err := next()
+		if mixed && locktest.Runs(cmd, "lock/enter") {
+			cmd.(interface{ SetVal(any) }).SetVal([]any{int64(0), int64(1000), cmd.Args()[6], int64(0)})
+		}
+		return err
+	}})
+	l := locktest.NewClient(t, rdb).NewLock("stock")
+	_, err := l.Lock(bg)
+	if err == nil || !strings.Contains(err.Error(), "unexpected reply") {
+		t.Fatalf("after a reply for another hold: %v", err)
+	}
+	mixed = false
+	if locked, err := l.IsLocked(bg); locked || err != nil { // by the request whose reply was mixed up
+		t.Fatalf("locked %v, %v", locked, err)
+	}
+	locktest.MustUnlock(t, locktest.MustLock(t, l))
+}
