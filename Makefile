@@ -2,7 +2,7 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench microbench soak check nightly model evidence evidence-check mutants interop site quickstart ci
+.PHONY: help test race lint bench microbench seeds check nightly model evidence evidence-check mutants interop site quickstart ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,7 +24,7 @@ bench: ## measure beside other libraries and write docs/benchmarks.md and bench/
 microbench: ## benchmarks of every module, in the form that benchstat reads
 	@set -e; for m in $(MODULES); do (cd $$m && go test -run '^$$' -bench . -benchmem -count 6 -timeout 2h ./...); done
 
-soak: ## the simulation with many seeds (SEEDS=500)
+seeds: ## the simulation with many seeds (SEEDS=500)
 	go test -timeout 2h -count=1 ./internal/sim -args -sim.seeds $${SEEDS:-500}
 
 check: ## histories of processes that are killed, stopped and cut off, explained by models, for a minute with a new seed (needs redis-server; ARGS='-seed=7')

@@ -42,6 +42,9 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 	for _, name := range lockNames {
 		switch back, others := j.revived(name); {
 		case others == 0 && back > 0:
+			j.mu.Lock()
+			j.excused.left += back
+			j.mu.Unlock()
 			time.Sleep(longestFix + time.Second) // it kept fresh out of too few servers, or came later
 		case others > 0:
 			j.accuse("%s is held by nobody: %s\n%s", name, w.contents(), j.histories())

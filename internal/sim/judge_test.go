@@ -30,6 +30,18 @@ type judge struct {
 	acquired, refused, unreachable, nested, extended, lost, released int
 	handedOver, combined, given                                      int
 	doubles, disorders                                               int // violations: two holders; tokens
+	excused                                                          excuses
+}
+
+// excuses count what is no violation because the servers have lost their data.
+type excuses struct {
+	holds  int // that were held while another owner held the lock
+	losses int // before the deadline
+	left   int // holds that a late copy has left
+}
+
+func (e *excuses) add(o excuses) {
+	e.holds, e.losses, e.left = e.holds+o.holds, e.losses+o.losses, e.left+o.left
 }
 
 // verdicts are what the judge knows about one lock.
@@ -46,6 +58,7 @@ type openHold struct {
 	token  int64
 	who    string
 	leases []*rlock.Lease
+	shares bool // it is counted in excuses
 
 	losses  int           // data losses before it was asked for
 	until   time.Time     // its first deadline
@@ -269,15 +282,18 @@ func (j *judge) excludeLocked(lock string, s *openHold, losses int) {
 	wrong := len(j.wrong)
 	defer func() { j.doubles += len(j.wrong) - wrong }()
 	for _, other := range j.locks[lock].open {
-		if other == s || j.excusedLocked(other, losses) || j.excusedLocked(s, losses) {
-			continue
+		if other == s || s.shared && other.shared || s.shared != other.shared && s.who == other.who {
+			continue // itself; readers; a writer that reads
 		}
-		if s.shared && other.shared || s.shared != other.shared && s.who == other.who {
-			continue // readers; a writer that reads
-		}
+		excused := j.excusedLocked(other, losses) || j.excusedLocked(s, losses)
 		for _, l := range other.leases {
-			if j.believes(l) {
+			switch {
+			case !j.believes(l):
+			case !excused:
 				j.accuseLocked("%s holds %s with token %d, and so does %s with token %d, until %v", s.who, lock, s.token, other.who, other.token, l.Deadline().Sub(j.w.Start()))
+			case !s.shares:
+				s.shares = true
+				j.excused.holds++
 			}
 		}
 	}
@@ -342,8 +358,12 @@ func (j *judge) loss(who string, l *rlock.Lease, err error) {
 	losses := st.Losses + st.Leaps
 	j.mu.Lock()
 	excused := j.s.kind.sturdy && st.Jumps > 0 || slices.ContainsFunc(j.holds[l], func(s *openHold) bool { return j.excusedLocked(s, losses) })
+	early := time.Now().Before(l.Deadline())
+	if excused && early {
+		j.excused.losses++
+	}
 	j.mu.Unlock()
-	if !excused && time.Now().Before(l.Deadline()) {
+	if !excused && early {
 		j.accuse("%s: lost before the deadline %v: %v", who, l.Deadline().Sub(j.w.Start()), err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 var mutations = []struct {
 	name    string
 	want    string // part of a violation
-	soak    bool   // it takes hundreds of seeds: too many for CI
+	seeds   bool   // it takes hundreds of seeds: too many for CI
 	in      string // scenario, if not "harsh"
 	kind    string // of lock, if not "lock"
 	mutate  func(s *scenario)
@@ -214,7 +214,7 @@ var mutations = []struct {
 		script: "shared/counter", old: "redis.call('get', highest) or micros()", instead: "redis.call('get', highest) or 0",
 	},
 	{
-		name: "three of five forget", want: "and so does", soak: true, in: "losses", kind: "redlock, 4 of 5",
+		name: "three of five forget", want: "and so does", seeds: true, in: "losses", kind: "redlock, 4 of 5",
 		mutate: func(s *scenario) { s.kind.forgetful = 3 },
 	},
 	{
@@ -378,7 +378,7 @@ func TestSimulationFindsMutations(t *testing.T) {
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			if m.soak && lockSeeds(0) == 0 {
+			if m.seeds && lockSeeds(0) == 0 {
 				t.Skip("needs -sim.seeds")
 			}
 			all := append(slices.Clone(scenarios), redScenarios...)

@@ -27,7 +27,7 @@ func lockSeeds(n int) int {
 }
 
 // thorough reports whether there is time for what takes long: in CI, in the nightly run and in
-// the soak.
+// make seeds.
 func thorough() bool { return *all || len(seedsOf(0)) > 0 }
 
 // brief reports whether each kind has few scenarios: in a run that is neither CI's nor one of those. In CI's run under the
@@ -82,8 +82,8 @@ func (s scenario) play(t *testing.T, runs int, enough func(sum *judge) bool) {
 	all := append(seedsOf(runs), s.found...)
 	total := len(all)
 	t.Cleanup(func() {
-		t.Logf("%d seeds: %d holds, %d re-entries, %d extensions, %d unlocks, %d of them hand-overs, %d holds given to waiters, %d pipelines of callers, %d refusals, %d of them without an answer, %d leases lost; %d double holds, %d tokens out of order; %+v",
-			total, sum.acquired, sum.nested, sum.extended, sum.released, sum.handedOver, sum.given, sum.combined, sum.refused, sum.unreachable, sum.lost, sum.doubles, sum.disorders, faults)
+		t.Logf("%d seeds: %d holds, %d re-entries, %d extensions, %d unlocks, %d of them hand-overs, %d holds given to waiters, %d pipelines of callers, %d refusals, %d of them without an answer, %d leases lost; %d double holds, %d tokens out of order; excused by a loss of data: %d holds that were not alone, %d early losses, %d holds of nobody; %+v",
+			total, sum.acquired, sum.nested, sum.extended, sum.released, sum.handedOver, sum.given, sum.combined, sum.refused, sum.unreachable, sum.lost, sum.doubles, sum.disorders, sum.excused.holds, sum.excused.losses, sum.excused.left, faults)
 		enoughSeeds := total >= 3 // one or two need not have everything
 		// Under faults, hand-overs are too rare for a few seeds.
 		if sum.acquired < 3*total || !enough(&sum) ||
@@ -112,6 +112,7 @@ func (s scenario) play(t *testing.T, runs int, enough func(sum *judge) bool) {
 				sum.lost += o.judge.lost
 				sum.doubles += o.judge.doubles
 				sum.disorders += o.judge.disorders
+				sum.excused.add(o.judge.excused)
 				faults.add(o.stats)
 				mu.Unlock()
 			}

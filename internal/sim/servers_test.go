@@ -210,7 +210,7 @@ func writeHolds(m contents, lock string) map[hold]string {
 }
 
 // A run of a RedLock takes as long as five of another lock, so what says the least
-// or takes the longest is left to CI and the soak.
+// or takes the longest is left to CI and make seeds.
 //
 // Two runs of one seed have the same faults, but are not equal: renewals of two
 // holds, and questions to several nodes that fail together, begin in one instant
@@ -285,7 +285,7 @@ var lossy = Rates{
 	DropMessage: 0.1, Deafen: 0.01,
 }
 
-// It takes hundreds of seeds to say something: a part of the soak.
+// It takes hundreds of seeds to say something: a part of make seeds.
 func TestFiguresOfRedLock(t *testing.T) {
 	if lockSeeds(0) == 0 {
 		t.Skip("needs -sim.seeds")
