@@ -302,19 +302,39 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-// outdated has a method with a name that is called, but with other parameters.
-type outdated struct{ locktest.Ignoring }
+// Each has a method with a name that is called, but with other parameters.
+type (
+	outdatedContended    struct{ locktest.Ignoring }
+	outdatedRenewed      struct{ locktest.Ignoring }
+	outdatedLeadership   struct{ locktest.Ignoring }
+	outdatedRetry        struct{ locktest.Ignoring }
+	outdatedSubscription struct{ locktest.Ignoring }
+	outdatedUnpublished  struct{ locktest.Ignoring }
+	outdatedDropped      struct{ locktest.Ignoring }
+)
 
-func (outdated) Renewed(lock, holdID string) {}
+func (outdatedContended) Contended(lock string)                  {}
+func (outdatedRenewed) Renewed(lock, holdID string)              {}
+func (outdatedLeadership) Leadership(lock string)                {}
+func (outdatedRetry) Retry(lock string)                          {}
+func (outdatedSubscription) Subscription(channel string, on int) {}
+func (outdatedUnpublished) Unpublished(why string)               {}
+func (outdatedDropped) Dropped(events int64)                     {}
 
 // A method that nobody would ever call is refused, and not ignored in silence.
 func TestObserverWithAMethodOfOtherParametersIsRefused(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
-	_, err := rlock.New(rdb, rlock.WithObserver(outdated{}))
-	if !errors.Is(err, rlock.ErrInvalidArgument) || !strings.Contains(err.Error(), "the method Renewed of a rlock_test.outdated") {
-		t.Error(err)
+	for method, o := range map[string]rlock.Observer{
+		"Contended": outdatedContended{}, "Renewed": outdatedRenewed{}, "Leadership": outdatedLeadership{},
+		"Retry": outdatedRetry{}, "Subscription": outdatedSubscription{}, "Unpublished": outdatedUnpublished{},
+		"Dropped": outdatedDropped{},
+	} {
+		_, err := rlock.New(rdb, rlock.WithObserver(o))
+		if want := "the method " + method + " of a rlock_test.outdated" + method; !errors.Is(err, rlock.ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", method, err)
+		}
 	}
 }
 

@@ -50,17 +50,33 @@ func (e *events) Unpublished(why error) {
 
 // neverCalled returns a method of an Observer that has the name of one of an optional interface, such as
 // RenewalObserver, but other parameters; or "".
+//
+// MethodByName gets constants: with a variable, the linker would keep each exported method of all types of a
+// program, and the clients of go-redis have thousands.
 func neverCalled(o Observer) (method string) {
 	typ := reflect.TypeOf(o)
-	for _, optional := range []reflect.Type{
-		reflect.TypeFor[ContentionObserver](), reflect.TypeFor[RenewalObserver](), reflect.TypeFor[LeadershipObserver](),
-		reflect.TypeFor[RetryObserver](), reflect.TypeFor[SubscriptionObserver](), reflect.TypeFor[PublishObserver](),
-		reflect.TypeFor[DropObserver](),
+	_, contended := typ.MethodByName("Contended")
+	_, renewed := typ.MethodByName("Renewed")
+	_, leadership := typ.MethodByName("Leadership")
+	_, retry := typ.MethodByName("Retry")
+	_, subscription := typ.MethodByName("Subscription")
+	_, unpublished := typ.MethodByName("Unpublished")
+	_, dropped := typ.MethodByName("Dropped")
+	for _, optional := range []struct {
+		name     string
+		has      bool
+		observer reflect.Type
+	}{
+		{"Contended", contended, reflect.TypeFor[ContentionObserver]()},
+		{"Renewed", renewed, reflect.TypeFor[RenewalObserver]()},
+		{"Leadership", leadership, reflect.TypeFor[LeadershipObserver]()},
+		{"Retry", retry, reflect.TypeFor[RetryObserver]()},
+		{"Subscription", subscription, reflect.TypeFor[SubscriptionObserver]()},
+		{"Unpublished", unpublished, reflect.TypeFor[PublishObserver]()},
+		{"Dropped", dropped, reflect.TypeFor[DropObserver]()},
 	} {
-		if m := optional.Method(0); !typ.Implements(optional) {
-			if _, has := typ.MethodByName(m.Name); has {
-				return m.Name
-			}
+		if optional.has && !typ.Implements(optional.observer) {
+			return optional.name
 		}
 	}
 	return ""
