@@ -9,7 +9,7 @@ import (
 // The page on testing shows tests that are run here.
 func TestPageShowsTheExamples(t *testing.T) {
 	page := text(t, "../docs/testing.md")
-	for _, file := range []string{"example_synctest_test.go", "example_loseat_test.go", "example_loseat_synctest_test.go", "example_miniredis_test.go"} {
+	for _, file := range []string{"example_synctest_test.go", "example_loseat_test.go", "example_loseat_synctest_test.go", "example_verify_test.go", "example_miniredis_test.go"} {
 		if !strings.Contains(page, "```go\n"+text(t, file)+"```\n") {
 			t.Errorf("docs/testing.md should have %s as a block", file)
 		}

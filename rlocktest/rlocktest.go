@@ -24,6 +24,7 @@
 // fail or hang, that may take a moment longer.
 //
 // LoseAt runs a test with a loss at each point, one after the other: it finds code that writes after a loss.
+// Verify checks a lock of the user's own: a wrapper, a fake, or an adapter.
 //
 // A RedLock, or a MultiLock over several deployments, needs servers that share a clock: NewServers.
 // Each server that New makes has a clock of its own, which renews only the holds of its own clients.
