@@ -122,6 +122,8 @@ func (l *plainLock) TryLock(ctx context.Context, _ ...rlock.TryOption) (*plainHo
 		return nil, err
 	}
 	h := &plainHold{lock: l, id: id, until: until, done: make(chan struct{})}
+	h.mu.Lock() // the timer may fire before it is assigned
+	defer h.mu.Unlock()
 	h.timer = time.AfterFunc(plainLease*9/10, func() { h.end(rlock.ErrLeaseLost) })
 	return h, nil
 }
