@@ -94,7 +94,8 @@ var allCases = []string{"exclusion", "contention", "refusal", "release", "second
 // allButContention are the cases that call TryLock.
 var allButContention = slices.DeleteFunc(slices.Clone(allCases), func(c string) bool { return c == "contention" })
 
-// badLocks are locks with a fault, the cases that have to find it, and a part of what they say.
+// badLocks are locks with a fault, the cases that have to find it, and a part of what they say. A case with a question
+// mark finds it or not, depending on which goroutine runs first.
 var badLocks = map[string]struct {
 	spoil func(b *bad, s *rlocktest.Server)
 	found []string
@@ -194,7 +195,7 @@ var badLocks = map[string]struct {
 				}
 			}
 		},
-		[]string{"contention", "second release", "wake-up", "re-entry", "pause", "late release"}, "two holders after the first holder",
+		[]string{"contention", "second release", "wake-up?", "re-entry", "pause", "late release"}, "two holders after the first holder",
 	},
 	"a waiter that has left gets the lock": {
 		func(b *bad, _ *rlocktest.Server) {
@@ -358,10 +359,16 @@ func TestVerifyFindsBadLocks(t *testing.T) {
 		var found []string
 		for _, m := range failed.FindAllStringSubmatch(sections[name], -1) {
 			c := strings.ReplaceAll(m[1], "_", " ")
+			if may := c + "?"; slices.Contains(b.found, may) {
+				c = may
+			}
 			found = append(found, c)
 			finds[c] = finds[c] || !slices.Equal(b.found, allButContention)
 		}
-		if !slices.Equal(found, b.found) || !strings.Contains(sections[name], b.text) {
+		want := slices.DeleteFunc(slices.Clone(b.found), func(c string) bool {
+			return strings.HasSuffix(c, "?") && !slices.Contains(found, c)
+		})
+		if !slices.Equal(found, want) || !strings.Contains(sections[name], b.text) {
 			t.Errorf("%s: found by %q, want %q, and the text %q in:\n%s", name, found, b.found, b.text, sections[name])
 		}
 	}
