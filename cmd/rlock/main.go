@@ -8,6 +8,8 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -86,13 +88,24 @@ the lock was lost meanwhile; 77 if the user of Redis may not do this; 126 and
 	return root
 }
 
-func init() { // cobra has one table for all
-	cobra.AddTemplateFunc("narrow", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(79) })
-}
-
-// narrow makes the help of commands fit in 80 columns.
+// narrow makes the help of commands fit in 80 columns. A template of cobra would do that too, but text/template calls methods by
+// their names: with it, the linker keeps each exported method of all types, and the program is twice as large.
 func narrow(root *cobra.Command) {
-	root.SetUsageTemplate(strings.NewReplacer(".LocalFlags.FlagUsages", "narrow .LocalFlags", ".InheritedFlags.FlagUsages", "narrow .InheritedFlags").Replace(root.UsageTemplate()))
+	usual := root.UsageFunc()
+	root.SetUsageFunc(func(cmd *cobra.Command) error {
+		var text bytes.Buffer
+		out := cmd.OutOrStderr()
+		cmd.SetOut(&text)
+		err := usual(cmd)
+		cmd.SetOut(out)
+		wrapped := text.String()
+		for _, f := range []*pflag.FlagSet{cmd.LocalFlags(), cmd.InheritedFlags()} {
+			wide, narrow := strings.TrimSpace(f.FlagUsages()), strings.TrimSpace(f.FlagUsagesWrapped(79))
+			wrapped = strings.Replace(wrapped, wide, narrow, 1)
+		}
+		_, failed := out.Write([]byte(wrapped))
+		return cmp.Or(err, failed)
+	})
 	for _, cmd := range root.Commands() {
 		cmd.Long = filled(cmd.Long)
 		for _, sub := range cmd.Commands() {

@@ -188,7 +188,7 @@ func TestRefusalSaysWhoHoldsIt(t *testing.T) {
 	if strings.Count(r.err, "\n") != 1 || r.out != "" {
 		t.Error(r)
 	}
-	if r := tl.want(9, "-q", "-w", "0.1", "-E", "9", "invoices", "true"); r.err != "" || r.out != "" {
+	if r := tl.want(9, "-q", "-w", "0.5", "-E", "9", "invoices", "true"); r.err != "" || r.out != "" {
 		t.Error(r)
 	}
 	if r := tl.want(0, "-n", "-E", "0", "-q", "invoices", "false"); r.err != "" {
