@@ -271,7 +271,7 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 	e := &r.Outcome
 	switch e.Verdict {
 	case protocol.Busy:
-		if e.Holder == a.ID { // then the request would have been granted: the reply belongs to another request
+		if e.Holder == a.ID { // the reply belongs to another request, as this one was granted the lock
 			a.Granted = true
 			return 0, errOwnHold
 		}
@@ -299,7 +299,7 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 }
 
 var errWithdrawn = errors.New("unexpected reply from Redis: this acquire was given up before")
-var errOwnHold = errors.New("unexpected reply from Redis: it refuses this hold because of this hold")
+var errOwnHold = wire.ErrReply("the hold is refused because of itself")
 var errOtherType = errors.New("another type of lock holds the name, and the two do not exclude each other")
 
 // accept makes a lease of a grant. After an error the hold may exist in Redis: giveUp must end it.

@@ -2,6 +2,7 @@ package rlock
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -219,7 +220,7 @@ func (l *core) waiters() (n int) {
 func (l *core) checkToken(earlier, token int64) error {
 	if token > 0 && token <= earlier { // a shared hold has no token
 		l.token.Store(token)
-		return fallenToken{earlier, token}
+		return wire.ErrReply(fmt.Sprintf("the fencing token %d is not greater than %d, an earlier one", token, earlier))
 	}
 	latest := l.token.Load()
 	for token > latest && !l.token.CompareAndSwap(latest, token) {

@@ -1,6 +1,7 @@
 package rlock_test
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,7 +45,7 @@ func TestTokenThatDoesNotRiseEndsItsHold(t *testing.T) {
 			setTokens(t, rdb, func(key string, _ int64) error { return rdb.Del(bg, key).Err() })
 		}
 		_, err := l.Lock(bg)
-		if err == nil || !strings.Contains(err.Error(), "is not greater than the earlier token "+strconv.FormatInt(high.Token(), 10)) {
+		if !errors.Is(err, rlock.ErrRefused) || !strings.Contains(err.Error(), "is not greater than "+strconv.FormatInt(high.Token(), 10)) {
 			t.Fatalf("after the fall: %v", err)
 		}
 		if locked, err := l.IsLocked(bg); locked || err != nil {
@@ -90,8 +91,8 @@ func TestReplyForAnotherHoldIsReported(t *testing.T) {
 		return err
 	}})
 	l := locktest.NewClient(t, rdb).NewLock("stock")
-	_, err := l.Lock(bg)
-	if err == nil || !strings.Contains(err.Error(), "unexpected reply") {
+	_, err := l.TryLock(bg)
+	if !errors.Is(err, rlock.ErrRefused) || !strings.Contains(err.Error(), "unexpected reply") {
 		t.Fatalf("after a reply for another hold: %v", err)
 	}
 	mixed = false

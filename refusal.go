@@ -240,14 +240,6 @@ func worthRepeating(err error) bool {
 // noAnswer reports whether err says that Redis could not be reached, or has refused the request.
 func noAnswer(err error) bool { return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrRefused) }
 
-// fallenToken is the error of a grant whose token does not rise.
-type fallenToken struct{ earlier, token int64 }
-
-func (e fallenToken) Error() string {
-	return fmt.Sprintf("unexpected reply from Redis: the fencing token %d is not greater than the earlier token %d: "+
-		"has the server lost data, or is it another server?", e.token, e.earlier)
-}
-
 var errShortLease = fmt.Errorf("%w in time: the lease was over before it came", ErrUnreachable)
 
 // interrupted makes the error of a call from err, which stopped the call: the end of the caller's context, the end of a
