@@ -1,0 +1,283 @@
+//go:build !js
+
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	cdpruntime "github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/go-rlock/rlock/playground/world"
+)
+
+var shots = flag.String("shots", "", "folder for screenshots of the scenarios that are played")
+
+// built builds the page, and returns its address.
+func built(t *testing.T) (url string) {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("./build", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	srv := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// browser is a tab of Chromium, with the errors of its page.
+type browser struct {
+	context.Context
+	mu     sync.Mutex // guards the rest
+	errors []string
+}
+
+// opened starts Chromium. Without it the test is skipped, or fails if RLOCK_REQUIRE_CHROMIUM is set.
+func opened(t *testing.T) *browser {
+	t.Helper()
+	var program string
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			program = path
+			break
+		}
+	}
+	if program == "" {
+		if os.Getenv("RLOCK_REQUIRE_CHROMIUM") != "" {
+			t.Fatal("Chromium is not installed")
+		}
+		t.Skip("Chromium is not installed; RLOCK_REQUIRE_CHROMIUM=1 makes this a failure")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox)
+	allocated, free := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(free)
+	tab, end := chromedp.NewContext(allocated)
+	t.Cleanup(end)
+	b := &browser{Context: tab}
+	chromedp.ListenTarget(tab, func(event any) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		switch e := event.(type) {
+		case *cdpruntime.EventExceptionThrown:
+			b.errors = append(b.errors, e.ExceptionDetails.Error())
+		case *cdpruntime.EventConsoleAPICalled:
+			for _, arg := range e.Args { // the program prints its panics
+				b.errors = append(b.errors, string(arg.Value))
+			}
+		}
+	})
+	if err := chromedp.Run(tab); err != nil { // starts the program, which lasts as long as this context
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *browser) run(t *testing.T, within time.Duration, actions ...chromedp.Action) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(b, within)
+	defer cancel()
+	err := chromedp.Run(ctx, actions...)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.errors) > 0 {
+		t.Fatalf("errors of the page: %s", strings.Join(b.errors, "\n"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// count returns how many elements a selector matches.
+func (b *browser) count(t *testing.T, selector string) (n int) {
+	t.Helper()
+	b.run(t, 10*time.Second, chromedp.Evaluate(fmt.Sprintf("document.querySelectorAll(%q).length", selector), &n))
+	return n
+}
+
+func (b *browser) text(t *testing.T, selector string) (text string) {
+	t.Helper()
+	b.run(t, 10*time.Second, chromedp.Evaluate(fmt.Sprintf("document.querySelector(%q).textContent", selector), &text))
+	return text
+}
+
+func (b *browser) screenshot(t *testing.T, name string) {
+	t.Helper()
+	if *shots == "" {
+		return
+	}
+	var png []byte
+	b.run(t, 20*time.Second, chromedp.FullScreenshot(&png, 100))
+	if err := os.WriteFile(filepath.Join(*shots, name+".png"), png, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// play opens the link to a scenario, and waits until it is over. Its claims have to be true.
+func (b *browser) play(t *testing.T, url, name string) {
+	t.Helper()
+	b.run(t, 90*time.Second, chromedp.Navigate(url+"/#"+name), chromedp.Reload(),
+		chromedp.WaitVisible(`#scenario[data-over="verdicts"]`, chromedp.ByQuery))
+	s, ok := world.Find(name)
+	if !ok {
+		t.Fatalf("there is no scenario %q", name)
+	}
+	if got := b.text(t, "#title"); got != s.Title {
+		t.Errorf("the page shows %q", got)
+	}
+	if n := b.count(t, "#claims li.true"); n != len(s.Claim) || n < 3 {
+		t.Errorf("%s: %d of %d claims are true:\n%s\n%s", name, n, len(s.Claim), b.text(t, "#claims"), b.text(t, "#log"))
+	}
+}
+
+// misdrawn returns how the timeline differs from what is wanted: a number of marks or bars for each selector.
+func (b *browser) misdrawn(t *testing.T, want map[string]int) (wrong []string) {
+	t.Helper()
+	for selector, n := range want {
+		if got := b.count(t, "#chart "+selector); got != n {
+			wrong = append(wrong, fmt.Sprintf("the timeline has %d of %s, not %d", got, selector, n))
+		}
+	}
+	return wrong
+}
+
+var (
+	fenceDrawn = map[string]int{
+		`.bar.held[data-client="A"]`: 1, `.bar.held[data-client="B"]`: 1, `.bar.waiting[data-client="B"]`: 1,
+		`.bar.over[data-client="A"]`: 1, `.bar.over[data-client="B"]`: 0,
+		`.bar.paused[data-client="A"]`: 1, `[data-kind="lost"][data-client="A"][data-cause="ErrExpired"]`: 1,
+		`[data-kind="refused"][data-client="A"]`: 1, `[data-kind="lost-update"]`: 0, `[data-kind="lost"][data-client="B"]`: 0,
+	}
+	failoverDrawn = map[string]int{
+		`.bar.held[data-client="A"]`: 1, `.bar.held[data-client="B"]`: 1, `[data-kind="flushed"]`: 1, `[data-kind="two-owners"]`: 2,
+		`[data-kind="lost"][data-client="A"]`: 1, `[data-kind="refused"]`: 0, `[data-kind="lost-update"][data-client="C"]`: 0,
+	}
+)
+
+// TestPageShowsWhatHappens plays the scenarios by their links, and reads the timeline of two.
+func TestPageShowsWhatHappens(t *testing.T) {
+	b, url := opened(t), built(t)
+	for _, s := range world.Scenarios {
+		b.play(t, url, s.Name)
+		b.screenshot(t, s.Name)
+		switch s.Name {
+		case "fence":
+			for _, wrong := range b.misdrawn(t, fenceDrawn) {
+				t.Error(wrong)
+			}
+		case "failover":
+			for _, wrong := range b.misdrawn(t, failoverDrawn) {
+				t.Error(wrong)
+			}
+			if b.count(t, `#chart [data-kind="lost-update"]`) == 0 {
+				t.Error("the timeline shows no lost update")
+			}
+		case "paused": // without a fence
+			if len(b.misdrawn(t, fenceDrawn)) == 0 {
+				t.Error("the timeline shows a fence that is off")
+			}
+		}
+	}
+}
+
+// The site must not be built without the page, or with one that is too large.
+func TestBuildFailsWithoutGoAndForALargeProgram(t *testing.T) {
+	small := exec.Command("./build", t.TempDir())
+	small.Env = append(os.Environ(), "PLAYGROUND_LARGEST=2000000")
+	if out, err := small.CombinedOutput(); err == nil || !strings.Contains(string(out), "2000000 are the bound") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	tools := t.TempDir() // what build calls, without Go
+	for _, name := range []string{"bash", "env", "mkdir", "dirname", "cp", "chmod", "gzip", "wc"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(tools, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	without := exec.Command("./build", t.TempDir())
+	without.Env = []string{"PATH=" + tools}
+	if out, err := without.CombinedOutput(); err == nil || !strings.Contains(string(out), "go: command not found") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestReadersBreakIt presses buttons, with the keyboard too.
+func TestReadersBreakIt(t *testing.T) {
+	b, url := opened(t), built(t)
+	press := func(act, client string) chromedp.Action {
+		return chromedp.Click(fmt.Sprintf(`button[data-act=%q][aria-label$="client %s"]:enabled`, act, client), chromedp.ByQuery)
+	}
+	shows := func(kind, client string) chromedp.Action {
+		return chromedp.WaitReady(fmt.Sprintf(`#chart [data-kind=%q][data-client=%q]`, kind, client), chromedp.ByQuery)
+	}
+	b.run(t, 60*time.Second, chromedp.Navigate(url+"/#play"), press("lock", "A"), shows("accepted", "A"))
+	b.run(t, 60*time.Second, press("lock", "C"), shows("waiting", "C"), press("kill", "A"), shows("held", "C"), shows("accepted", "C"))
+	b.run(t, 20*time.Second, chromedp.Focus(`button[data-act="unlock"][aria-label$="client C"]`, chromedp.ByQuery), chromedp.KeyEvent("\r"),
+		chromedp.WaitVisible(`#log li[data-kind="released"]`, chromedp.ByQuery))
+	if log := b.text(t, "#log"); !strings.Contains(log, "A is killed.") || !strings.Contains(log, "C has released the lock.") {
+		t.Error(log)
+	}
+	b.run(t, 20*time.Second, press("start", "A"), press("lose-reply", "A"), press("lock", "A"), shows("retried", "A"))
+}
+
+// TestPageFitsAPhone finds nothing that is wider than a phone, and no text whose contrast is too low, in either scheme.
+func TestPageFitsAPhone(t *testing.T) {
+	b, url := opened(t), built(t)
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{390, 1200} {
+			name := fmt.Sprintf("%s-%d", scheme, width)
+			b.run(t, 90*time.Second,
+				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
+				emulation.SetDeviceMetricsOverride(width, 844, 1, width < 500))
+			b.play(t, url, "failover")
+			var wide int64
+			var faint []string
+			b.run(t, 10*time.Second, chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide), chromedp.Evaluate(faintTexts, &faint))
+			if wide > width {
+				t.Errorf("%s: the page is %d wide", name, wide)
+			}
+			if len(faint) > 0 {
+				t.Errorf("%s: contrast below 4.5: %q", name, faint)
+			}
+			b.screenshot(t, name)
+		}
+	}
+	var faint []string
+	b.run(t, 10*time.Second, chromedp.Evaluate(`document.body.style.color = "#555"`, nil), chromedp.Evaluate(faintTexts, &faint))
+	if len(faint) == 0 {
+		t.Error("gray text on black is not found to be faint")
+	}
+}
+
+// faintTexts returns texts whose contrast is below what WCAG AA wants of small text. Disabled buttons are exempt.
+const faintTexts = `(() => {
+	const rgb = (c) => { const m = c.match(/[\d.]+/g).map(Number); return { c: m.slice(0, 3), a: m[3] ?? 1 }; };
+	const luminance = (c) => { const [r, g, b] = c.map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+	const behind = (e) => { for (; e; e = e.parentElement) { const b = rgb(getComputedStyle(e).backgroundColor); if (b.a > 0) return b.c; } return rgb(getComputedStyle(document.documentElement).backgroundColor).c; };
+	const faint = [];
+	const check = (e, ink, paper) => {
+		const [a, b] = [luminance(ink), luminance(paper)];
+		if ((Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5) faint.push(e.textContent);
+	};
+	for (const e of document.querySelectorAll("body *:not(script)")) {
+		if (![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) || e.matches(":disabled, title") || !e.getClientRects().length) continue;
+		const disc = e.matches("svg text.in") && e.parentElement.querySelector("circle");
+		if (disc) check(e, rgb(getComputedStyle(e).fill).c, rgb(getComputedStyle(disc).fill).c);
+		else check(e, rgb(e.closest("svg") ? getComputedStyle(e).fill : getComputedStyle(e).color).c, behind(e.closest("svg")?.parentElement ?? e));
+	}
+	return faint;
+})()`
