@@ -16,6 +16,7 @@ race: ## test the library five times under the race detector
 lint: ## gofmt, go vet and staticcheck, in every module; and how files and packages know each other
 	@out=$$(gofmt -l .) && { [ -z "$$out" ] || { echo "gofmt wants to change:"; echo "$$out"; exit 1; }; }
 	@set -e; for m in $(MODULES); do echo "lint $$m"; (cd $$m && go vet ./... && $(STATICCHECK) ./...); done
+	cd playground && GOOS=js GOARCH=wasm go vet ./...
 	cd tools && go run ./layers -dir ..
 
 bench: ## measure beside other libraries and write docs/benchmarks.md and bench/RESULTS.md, in a quarter of an hour (ARGS='-quick -out /tmp/quick')
