@@ -2,7 +2,7 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench microbench seeds check nightly model evidence evidence-check mutants interop site quickstart ci
+.PHONY: help test race lint bench microbench seeds check chaos nightly model evidence evidence-check mutants interop site quickstart ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ seeds: ## the simulation with many seeds (SEEDS=500)
 
 check: ## histories of processes that are killed, stopped and cut off, explained by models, for a minute with a new seed (needs redis-server; ARGS='-seed=7')
 	cd check && RLOCK_REQUIRE_REDIS=1 go test -count=1 -timeout 20m -v . -args -long $(ARGS)
+
+chaos: ## random faults of servers and processes in each topology, for a minute each with a new seed: what holds, and what is lost (needs redis-server, gcc; ARGS='-for=1h -seed=7')
+	cd check && RLOCK_REQUIRE_REDIS=1 go test -count=1 -v ./chaos -timeout 90m -args -long $(ARGS)
 
 nightly: ## what may find a fault that nobody knows: new seeds, killed processes, ten thousand of everything, Redisson (FRESH=12 seeds a scenario)
 	.ci/nightly

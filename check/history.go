@@ -2,8 +2,10 @@
 // lock, while some are killed, stopped, or lose replies. Each process logs what it is about to do and what came of it.
 // The log is an execution of a model of the lock, or the lock is at fault: porcupine decides which.
 //
-//	history.go  the log, and what it says about each key
-//	models.go   what may happen: exclusion, a register, one decision for all
+//	history.go   the log, and what it says about each key
+//	models.go    what may happen: exclusion, a register, one decision for all
+//	register.go  what the locks protect
+//	chaos/       servers with faults too, and what each topology promises meanwhile
 package check
 
 import (
@@ -15,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Action is what a process does.
@@ -30,6 +33,7 @@ const (
 	Decide  Action = "decide"  // to do what is to be done once, or to learn who has
 	Read    Action = "read"    // of a register
 	Write   Action = "write"   // to a register
+	Turn    Action = "turn"    // a wait for the lock when all faults are over
 	Fault   Action = "fault"   // Key is the process that it hits, Value its kind
 )
 
@@ -84,11 +88,11 @@ func (l *Log) Call(op Operation) func(Operation) {
 	op.ID = l.last
 	l.mu.Unlock()
 	if op.Call == 0 {
-		op.Call = now() // before the line is written, so before anything is sent
+		op.Call = Now() // before the line is written, so before anything is sent
 	}
 	l.write(op)
 	return func(end Operation) {
-		end.ID, end.Return = op.ID, now()
+		end.ID, end.Return = op.ID, Now()
 		l.write(end)
 	}
 }
@@ -103,6 +107,17 @@ func (l *Log) write(op Operation) {
 	// One write a line: a process that is killed leaves whole lines.
 	if _, err := l.file.Write(append(line, '\n')); err != nil {
 		panic(err)
+	}
+}
+
+// Pulse logs, for as long as the process runs, when it did not run for so long that a renewal may have come too late: it
+// was stopped, or the machine had no time for it.
+func (l *Log) Pulse(process string, late time.Duration) {
+	for last := Now(); ; last = Now() {
+		time.Sleep(late / 12)
+		if Now()-last > int64(late) {
+			l.Call(Operation{Do: Fault, Key: process, Value: "late", Call: last})(Operation{Out: OK})
+		}
 	}
 }
 
@@ -127,6 +142,14 @@ func NewHistory(operations ...Operation) *History {
 		h.Operations = append(h.Operations, op)
 	}
 	return h
+}
+
+// Faults are all faults, of all processes.
+func (h *History) Faults() (all []Operation) {
+	for _, some := range h.faults {
+		all = append(all, some...)
+	}
+	return all
 }
 
 // ReadHistory reads the logs of a folder.

@@ -327,19 +327,11 @@ func ending(m porcupine.Model, steps []porcupine.Operation, info porcupine.Linea
 
 // lostUpdates counts the writes of a register that were not computed from what they replaced.
 func (a *arena) lostUpdates(key string) (writes, lost int) {
-	entries, err := a.b.Client(a.t).LRange(bg, key+":writes", 0, -1).Result()
+	writes, lost, err := Registers{a.b.Client(a.t)}.Updates(bg, key)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	last := ""
-	for _, entry := range entries {
-		value, prev, _ := strings.Cut(entry, " ")
-		if prev != last {
-			lost++
-		}
-		last = value
-	}
-	return len(entries), lost
+	return writes, lost
 }
 
 // lacking says what a run has too little of to show anything.

@@ -31,20 +31,6 @@ const (
 	readers = 1000
 )
 
-// access reads a register, or writes it (ARGV[2] is the value), if no greater token than ARGV[1] has done so before. A
-// register without a fence is given the token 0. Each write is kept in a list, with the value that it was computed from.
-var access = redis.NewScript(`
-local highest = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
-if tonumber(ARGV[1]) < highest then
-  return false
-end
-redis.call('HSET', KEYS[1], 'token', ARGV[1])
-if ARGV[2] ~= '' then
-  redis.call('HSET', KEYS[1], 'value', ARGV[2])
-  redis.call('RPUSH', KEYS[1] .. ':writes', ARGV[2] .. ' ' .. ARGV[3])
-end
-return redis.call('HGET', KEYS[1], 'value') or ''`)
-
 // The ways in which a Lock is broken on purpose.
 const (
 	unshared  = "unshared"  // each process has a lock of its own
@@ -75,8 +61,8 @@ func childWorks(t *testing.T, p *locktest.Parent, addr string, args []string) {
 		rlock.WithCommandTimeout(lease/2), rlock.WithUnlockTimeout(lease/2), rlock.WithLongestPoll(lease/2))
 	w := &worker{name: args[1], log: log, client: c, broken: args[4]}
 	w.store = redis.NewClient(&redis.Options{Addr: args[3], MaxRetries: -1})
-	go w.pulse()      // until the process ends
-	p.Report("works") // before it may stop itself: nobody would continue it, and the parent would wait for this
+	go log.Pulse(w.name, lease/4) // until the process ends
+	p.Report("works")             // before it may stop itself: nobody would continue it, and the parent would wait for this
 	var wg sync.WaitGroup
 	for g := range uint64(5) {
 		wg.Go(func() {
@@ -156,7 +142,7 @@ func (g *goroutine) work() {
 	case "Election":
 		g.campaign(name)
 	case "Once":
-		g.once(fmt.Sprintf("Once %d", now()/int64(lease/20)-g.ago()))
+		g.once(fmt.Sprintf("Once %d", Now()/int64(lease/20)-g.ago()))
 	case "CronJob":
 		g.tick(name, time.Now().Truncate(lease/20).Add(-time.Duration(g.ago())*lease/20))
 	}
@@ -269,17 +255,6 @@ func (g *goroutine) look(key, hold string, l *rlock.Lease) {
 	end(released(err()))
 }
 
-// pulse logs when this process did not run for so long that a renewal may have come too late: it was stopped, or the
-// machine had no time for it.
-func (w *worker) pulse() {
-	for last := now(); ; last = now() {
-		time.Sleep(lease / 50)
-		if now()-last > int64(lease/4) {
-			w.log.Call(Operation{Do: Fault, Key: w.name, Value: "late", Call: last})(Operation{Out: OK})
-		}
-	}
-}
-
 // pause stops this process, until the parent sees that and continues it.
 func (g *goroutine) pause() {
 	end := g.log.Call(Operation{Do: Fault, Key: g.name, Value: "pause"})
@@ -308,15 +283,7 @@ func (g *goroutine) access(key string, token int64, value, prev string) (Outcome
 	if g.broken == unfenced {
 		token = 0
 	}
-	got, err := access.Run(bg, g.store, []string{key}, token, value, prev).Text()
-	switch {
-	case err == nil:
-		return OK, got
-	case errors.Is(err, redis.Nil):
-		return Refused, ""
-	default:
-		return Unknown, ""
-	}
+	return Registers{g.store}.Access(bg, key, token, value, prev)
 }
 
 // campaign leads, or asks who does.
