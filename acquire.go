@@ -298,7 +298,7 @@ func (a *attempt) refusedBy(r *protocol.Result[protocol.Entered], sent clock.Ins
 	return 0, errWithdrawn
 }
 
-var errWithdrawn = errors.New("unexpected reply from Redis: this acquire was given up before")
+var errWithdrawn = wire.ErrReply("this acquire was given up before")
 var errOwnHold = wire.ErrReply("the hold is refused because of itself")
 var errOtherType = errors.New("another type of lock holds the name, and the two do not exclude each other")
 
