@@ -2,7 +2,7 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench microbench seeds check chaos nightly model evidence evidence-check mutants interop site quickstart ci
+.PHONY: help test race lint bench microbench seeds check chaos fuzz nightly model evidence evidence-check mutants interop site quickstart ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
