@@ -51,8 +51,8 @@ func replyOf(b []byte, depth int) (reply any, rest []byte) {
 
 // grants reports whether a reply is a grant of an enter script: a token alone, or the code and a number.
 func grants(reply any) bool {
-	if _, ok := reply.(int64); ok {
-		return true
+	if token, ok := reply.(int64); ok {
+		return token > 0
 	}
 	list, _ := reply.([]any)
 	if len(list) < 2 || list[0] != int64(codeGranted) {
