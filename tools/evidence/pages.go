@@ -30,7 +30,7 @@ type Named struct {
 }
 
 var (
-	testLink  = regexp.MustCompile("\\[`(Test\\w+)`\\]\\(([^)\\s#]+_test\\.go)\\)")
+	testLink  = regexp.MustCompile("\\[`((?:Test|Fuzz)\\w+)`\\]\\(([^)\\s#]+_test\\.go)\\)")
 	modelLink = regexp.MustCompile(`\]\(([^)\s]*model/\w+\.pml)\)`)
 	numbered  = regexp.MustCompile(`^\d+\. `)
 )
@@ -124,7 +124,7 @@ func scan(dir string) (found map[string]map[string]bool, err error) {
 			}
 			found[file] = map[string]bool{}
 			for _, decl := range parsed.Decls {
-				if f, is := decl.(*ast.FuncDecl); is && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") {
+				if f, is := decl.(*ast.FuncDecl); is && f.Recv == nil && (strings.HasPrefix(f.Name.Name, "Test") || strings.HasPrefix(f.Name.Name, "Fuzz")) {
 					found[file][f.Name.Name] = true
 				}
 			}
