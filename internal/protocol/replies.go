@@ -31,7 +31,7 @@ const (
 // busy one of its holders, how many more there are, and the round, if the script reports
 // them.
 func readEntered(a wire.Answer) (Entered, error) {
-	if token, ok := a.Val.(int64); ok && token > 0 && a.Err == nil { // no token is 0, a reply that a broken proxy may make up
+	if token, ok := a.Val.(int64); ok && token > 0 && a.Err == nil { // a broken proxy may reply 0
 		return Entered{Verdict: Granted, Token: token}, nil
 	}
 	code, n, rest, err := a.Pair()
