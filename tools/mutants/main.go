@@ -9,12 +9,16 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -45,7 +49,12 @@ func main() {
 		})
 	}
 	if *some > 0 && *some < len(all) {
-		all = turn(all, *some, commit(root))
+		n := commit(root, all)
+		all = turn(all, *some, n)
+		fmt.Printf("the turn of %x: lines %s\n", n, lines(all))
+	}
+	if len(all) == 0 {
+		fail(errors.New("no mutant is chosen"))
 	}
 	if wrong := play(root, all, *jobs); wrong > 0 {
 		fail(fmt.Errorf("%d of %d mutants were not noticed", wrong, len(all)))
@@ -58,16 +67,28 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// commit returns the number that decides whose turn it is.
-func commit(root string) (n uint64) {
+// commit returns the number that decides whose turn it is: of the commit, or without git of the files.
+func commit(root string, all []mutant) (n uint64) {
 	out, err := exec.Command("git", "-C", root, "rev-parse", "--short=12", "HEAD").Output()
-	if err != nil {
-		fail(fmt.Errorf("git rev-parse: %w", err))
+	if err == nil {
+		_, err = fmt.Sscanf(string(out), "%x", &n)
 	}
-	if _, err := fmt.Sscanf(string(out), "%x", &n); err != nil {
-		fail(err)
+	if err == nil {
+		return n
 	}
-	return n
+	sum := fnv.New64a()
+	for _, m := range all {
+		_, _ = io.WriteString(sum, m.text)
+	}
+	return sum.Sum64()
+}
+
+func lines(all []mutant) string {
+	var s []string
+	for _, m := range all {
+		s = append(s, strconv.Itoa(m.line))
+	}
+	return strings.Join(s, ", ")
 }
 
 // turn returns n of all, spread over the table.

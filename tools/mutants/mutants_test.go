@@ -86,3 +86,19 @@ func TestTurn(t *testing.T) {
 		t.Errorf("%d of %d have their turn", len(had), len(all))
 	}
 }
+
+func TestWithoutGitTheFilesDecide(t *testing.T) {
+	root := tree(t, program)
+	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(root))
+	of := func(instead string) uint64 {
+		all, err := table(root, "promise: Sums are right\n\nsum.go\n-return a + b\n+"+instead+"\n. ^TestSum$\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return commit(root, all)
+	}
+	minus := of("return a - b")
+	if again, times := of("return a - b"), of("return a * b"); minus != again || minus == times {
+		t.Error("the number does not follow from the files")
+	}
+}
