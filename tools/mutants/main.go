@@ -103,22 +103,17 @@ func turn(all []mutant, n int, commit uint64) (chosen []mutant) {
 // play runs the test of each mutant, and returns how many were not noticed. Before it trusts a
 // test that fails it sees it pass without the mistake, once for each test.
 func play(root string, all []mutant, jobs int) (wrong int) {
+	tmp, err := os.MkdirTemp("", "rlock-mutants-")
+	if err != nil {
+		fail(err)
+	}
+	defer os.RemoveAll(tmp)
 	var (
 		mu      sync.Mutex
 		work    sync.WaitGroup
 		slots   = make(chan struct{}, jobs)
-		healthy = map[string]func() error{}
+		healthy = passing(root, tmp, all)
 	)
-	for _, m := range all {
-		if _, known := healthy[m.pkg+m.test]; !known {
-			healthy[m.pkg+m.test] = sync.OnceValue(func() error {
-				if out, failed := test(root, m, ""); failed {
-					return fmt.Errorf("%s %s fails without a mistake:\n%s", m.pkg, m.test, out)
-				}
-				return nil
-			})
-		}
-	}
 	for _, m := range all {
 		slots <- struct{}{}
 		work.Go(func() {
@@ -142,6 +137,39 @@ func play(root string, all []mutant, jobs int) (wrong int) {
 	return wrong
 }
 
+// passing returns, by package and test, what runs the test without a mistake. Each package is built once.
+func passing(root, tmp string, all []mutant) map[string]func() error {
+	binary, healthy := map[string]func() error{}, map[string]func() error{}
+	for _, m := range all {
+		file := filepath.Join(tmp, strings.NewReplacer(".", "_", "/", "_").Replace(m.pkg)+".test")
+		if binary[m.pkg] == nil {
+			binary[m.pkg] = sync.OnceValue(func() error {
+				cmd := exec.Command("go", "test", "-c", "-vet=off", "-o", file, m.pkg)
+				cmd.Dir = root
+				if out, err := cmd.CombinedOutput(); err != nil {
+					return fmt.Errorf("%s: %w\n%s", m.pkg, err, out)
+				}
+				return nil
+			})
+		}
+		build := binary[m.pkg]
+		if healthy[m.pkg+m.test] == nil {
+			healthy[m.pkg+m.test] = sync.OnceValue(func() error {
+				if err := build(); err != nil {
+					return err
+				}
+				cmd := exec.Command(file, "-test.timeout=90s", "-test.run", m.test)
+				cmd.Dir = filepath.Join(root, m.pkg)
+				if out, failed := run(cmd, m); failed {
+					return fmt.Errorf("%s %s fails without a mistake:\n%s", m.pkg, m.test, out)
+				}
+				return nil
+			})
+		}
+	}
+	return healthy
+}
+
 // noticed returns nil if the test fails, for no other reason than the mistake.
 func (m mutant) noticed(root string) error {
 	tmp, err := os.MkdirTemp("", "rlock-mutant-")
@@ -158,7 +186,9 @@ func (m mutant) noticed(root string) error {
 	if err := os.WriteFile(overlay, []byte(replace), 0o600); err != nil {
 		return err
 	}
-	out, failed := test(root, m, overlay)
+	cmd := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout=90s", "-overlay", overlay, "-run", m.test, m.pkg)
+	cmd.Dir = root
+	out, failed := run(cmd, m)
 	switch {
 	case !failed:
 		return fmt.Errorf("%s %s passes with %q", m.pkg, m.test, strings.Join(m.instead, "; "))
@@ -170,22 +200,16 @@ func (m mutant) noticed(root string) error {
 	return nil
 }
 
-// test runs the test of m. A run of no test has failed.
-func test(root string, m mutant, overlay string) (out string, failed bool) {
-	args := []string{"test", "-vet=off", "-count=1", "-timeout=90s", "-run", m.test}
-	if overlay != "" {
-		args = append(args, "-overlay", overlay)
-	}
-	cmd := exec.Command("go", append(args, m.pkg)...)
-	cmd.Dir = root
+// run runs the test of m. A run of no test has failed.
+func run(cmd *exec.Cmd, m mutant) (out string, failed bool) {
 	cmd.Env = append(os.Environ(), "RLOCK_REQUIRE_REDIS=1")
 	if m.pkg == "./internal/sim" { // few seeds show few mistakes
 		cmd.Env = append(cmd.Env, "RLOCK_THOROUGH=1")
 	}
 	text, err := cmd.CombinedOutput()
 	out = string(text)
-	if err == nil && strings.Contains(out, "[no tests to run]") {
-		return out, true
+	if err == nil && strings.Contains(out, "no tests to run") {
+		return "there is no such test", true
 	}
 	if last := 4000; len(out) > last {
 		out = out[:last]
