@@ -18,7 +18,8 @@ import (
 //	+what is put in its place
 //	package test
 //
-// Leading space of a line does not count.
+// Leading space of a line does not count. A mistake in a script needs a test of a package that embeds
+// the scripts: internal/protocol and internal/quorum read them from the folder when they run.
 //
 //go:embed mutants.txt
 var mutants string
