@@ -20,8 +20,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 )
 
 func main() {
@@ -56,7 +54,11 @@ func main() {
 	if len(all) == 0 {
 		fail(errors.New("no mutant is chosen"))
 	}
-	if wrong := play(root, all, *jobs); wrong > 0 {
+	wrong, err := play(root, all, *jobs)
+	if err != nil {
+		fail(err)
+	}
+	if wrong > 0 {
 		fail(fmt.Errorf("%d of %d mutants were not noticed", wrong, len(all)))
 	}
 	fmt.Printf("all %d mutants were noticed\n", len(all))
@@ -98,121 +100,4 @@ func turn(all []mutant, n int, commit uint64) (chosen []mutant) {
 		chosen = append(chosen, all[from+int(commit%uint64(to-from))])
 	}
 	return chosen
-}
-
-// play runs the test of each mutant, and returns how many were not noticed. Before it trusts a
-// test that fails it sees it pass without the mistake, once for each test.
-func play(root string, all []mutant, jobs int) (wrong int) {
-	tmp, err := os.MkdirTemp("", "rlock-mutants-")
-	if err != nil {
-		fail(err)
-	}
-	defer os.RemoveAll(tmp)
-	var (
-		mu      sync.Mutex
-		work    sync.WaitGroup
-		slots   = make(chan struct{}, jobs)
-		healthy = passing(root, tmp, all)
-	)
-	for _, m := range all {
-		slots <- struct{}{}
-		work.Go(func() {
-			defer func() { <-slots }()
-			began := time.Now()
-			err := healthy[m.pkg+m.test]()
-			if err == nil {
-				err = m.noticed(root)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				wrong++
-				fmt.Printf("NOT NOTICED  line %d, %s: %v\n", m.line, m.file, err)
-				return
-			}
-			fmt.Printf("noticed in %4.1fs  %s: %s\n", time.Since(began).Seconds(), m.file, m.test)
-		})
-	}
-	work.Wait()
-	return wrong
-}
-
-// passing returns, by package and test, what runs the test without a mistake. Each package is built once.
-func passing(root, tmp string, all []mutant) map[string]func() error {
-	binary, healthy := map[string]func() error{}, map[string]func() error{}
-	for _, m := range all {
-		file := filepath.Join(tmp, strings.NewReplacer(".", "_", "/", "_").Replace(m.pkg)+".test")
-		if binary[m.pkg] == nil {
-			binary[m.pkg] = sync.OnceValue(func() error {
-				cmd := exec.Command("go", "test", "-c", "-vet=off", "-o", file, m.pkg)
-				cmd.Dir = root
-				if out, err := cmd.CombinedOutput(); err != nil {
-					return fmt.Errorf("%s: %w\n%s", m.pkg, err, out)
-				}
-				return nil
-			})
-		}
-		build := binary[m.pkg]
-		if healthy[m.pkg+m.test] == nil {
-			healthy[m.pkg+m.test] = sync.OnceValue(func() error {
-				if err := build(); err != nil {
-					return err
-				}
-				cmd := exec.Command(file, "-test.timeout=90s", "-test.run", m.test)
-				cmd.Dir = filepath.Join(root, m.pkg)
-				if out, failed := run(cmd, m); failed {
-					return fmt.Errorf("%s %s fails without a mistake:\n%s", m.pkg, m.test, out)
-				}
-				return nil
-			})
-		}
-	}
-	return healthy
-}
-
-// noticed returns nil if the test fails, for no other reason than the mistake.
-func (m mutant) noticed(root string) error {
-	tmp, err := os.MkdirTemp("", "rlock-mutant-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(tmp)
-	changed := filepath.Join(tmp, filepath.Base(m.file))
-	overlay := filepath.Join(tmp, "overlay.json")
-	if err := os.WriteFile(changed, []byte(m.text), 0o600); err != nil {
-		return err
-	}
-	replace := fmt.Sprintf("{\"Replace\": {%q: %q}}", filepath.Join(root, m.file), changed)
-	if err := os.WriteFile(overlay, []byte(replace), 0o600); err != nil {
-		return err
-	}
-	cmd := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout=90s", "-overlay", overlay, "-run", m.test, m.pkg)
-	cmd.Dir = root
-	out, failed := run(cmd, m)
-	switch {
-	case !failed:
-		return fmt.Errorf("%s %s passes with %q", m.pkg, m.test, strings.Join(m.instead, "; "))
-	case strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]"):
-		return fmt.Errorf("it does not compile:\n%s", out)
-	case !strings.Contains(out, "--- FAIL") && !strings.Contains(out, "panic: "):
-		return fmt.Errorf("no test failed:\n%s", out)
-	}
-	return nil
-}
-
-// run runs the test of m. A run of no test has failed.
-func run(cmd *exec.Cmd, m mutant) (out string, failed bool) {
-	cmd.Env = append(os.Environ(), "RLOCK_REQUIRE_REDIS=1")
-	if m.pkg == "./internal/sim" { // few seeds show few mistakes
-		cmd.Env = append(cmd.Env, "RLOCK_THOROUGH=1")
-	}
-	text, err := cmd.CombinedOutput()
-	out = string(text)
-	if err == nil && strings.Contains(out, "no tests to run") {
-		return "there is no such test", true
-	}
-	if last := 4000; len(out) > last {
-		out = out[:last]
-	}
-	return out, err != nil
 }

@@ -48,8 +48,8 @@ func TestPlay(t *testing.T) {
 			if err != nil || len(all) != 1 {
 				t.Fatal(all, err)
 			}
-			if wrong := play(root, all, 1); (wrong == 0) != c.noticed {
-				t.Errorf("%d not noticed", wrong)
+			if wrong, err := play(root, all, 1); err != nil || (wrong == 0) != c.noticed {
+				t.Errorf("%d not noticed (%v)", wrong, err)
 			}
 		})
 	}
