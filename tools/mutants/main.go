@@ -1,5 +1,6 @@
 // Mutants checks that the tests notice mistakes: it puts each mistake of mutants.txt into the code, and runs the test
-// that has to fail then. The tree itself is not changed: the compiler reads the file with the mistake from elsewhere.
+// that has to fail then. The tree itself is not changed: the compiler, or for a script the test, reads the file with the
+// mistake from elsewhere.
 // Usage:
 //
 //	cd tools && go run ./mutants -dir ..               # all of them

@@ -55,6 +55,44 @@ func TestPlay(t *testing.T) {
 	}
 }
 
+func TestPlayScripts(t *testing.T) {
+	root := tree(t, map[string]string{
+		"docs/guarantees.md":  "| One is one | `TestOne` |\n",
+		"go.mod":              "module rlock\n\ngo 1.26\n",
+		"scripts/sum/one.lua": "-- one\nreturn 1\n",
+		"options.go": "package rlock\n\nimport (\n\t\"embed\"\n\t\"io/fs\"\n)\n\n//go:embed scripts/*/*.lua\nvar scriptFiles embed.FS\n\n" +
+			"func One() string {\n\ttext, _ := fs.ReadFile(scriptFiles, \"scripts/sum/one.lua\")\n\treturn string(text)\n}\n",
+		"one_test.go": "package rlock\n\nimport (\n\t\"strings\"\n\t\"testing\"\n)\n\n" +
+			"func TestOne(t *testing.T) {\n\tif !strings.Contains(One(), \"return 1\\n\") {\n\t\tt.Error(One())\n\t}\n}\n",
+	})
+	for change, noticed := range map[string]bool{"-return 1\n+return 2": true, "--- one\n+-- two": false} {
+		all, err := table(root, "promise: One is one\n\nscripts/sum/one.lua\n"+change+"\n. ^TestOne$\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wrong, err := play(root, all, 1); err != nil || (wrong == 0) != noticed {
+			t.Errorf("%q: %d not noticed (%v)", change, wrong, err)
+		}
+	}
+}
+
+func TestTableIsLarge(t *testing.T) {
+	all, err := table("../..", mutants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts, promises := 0, map[string]bool{}
+	for _, m := range all {
+		promises[m.promise] = true
+		if strings.HasSuffix(m.file, ".lua") {
+			scripts++
+		}
+	}
+	if n := len(all); n < 200 || 3*scripts < n || 3*(n-scripts) < n || len(promises) < 40 {
+		t.Errorf("%s: want 200 of 40 promises, and a third in each language", census(all))
+	}
+}
+
 func TestTableFitsTheTree(t *testing.T) {
 	root := tree(t, program)
 	for name, c := range map[string]struct{ text, want string }{
