@@ -46,7 +46,7 @@ evidence: ## run the tests that docs/guarantees.md names, and write docs/evidenc
 evidence-check: ## each promise has a test whose last run passed, and docs/evidence.md is of that run
 	cd tools && go run ./evidence -dir .. -check
 
-mutants: ## put each mistake of tools/mutants/mutants.txt into the code, and run the test that has to notice it (ARGS='-only fair/enter')
+mutants: ## put each mistake of tools/mutants/mutants.txt into the code, and run the test that has to notice it (ARGS='-only fair/enter', or '-some 15')
 	cd tools && go run ./mutants -dir .. $(ARGS)
 
 interop: ## run beside Redisson (needs Java 17, Maven, redis-server; ARGS=writes docs with ARGS=-interop.update)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,6 +20,10 @@ type player struct {
 	builds    map[string]func() error // by package
 	healthy   map[string]func() error // by package and test: the test without a mistake
 }
+
+// tries is how often a test may run until it shows what it has to: some draw random operations, and a busy machine may
+// take too long for one that passes.
+const tries = 3
 
 const scriptsEnv = "RLOCK_MUTANT_SCRIPTS"
 
@@ -77,10 +82,15 @@ func newPlayer(root, tmp string, all []mutant) (*player, error) {
 				if err := build(); err != nil {
 					return err
 				}
-				if out, failed := p.run(p.built(m, root), m); failed {
-					return fmt.Errorf("%s %s fails without a mistake:\n%s", m.pkg, m.test, out)
+				var out string
+				for range tries {
+					text, failed := p.run(p.built(m, root), m)
+					if !failed {
+						return nil
+					}
+					out = text
 				}
-				return nil
+				return fmt.Errorf("%s %s fails without a mistake:\n%s", m.pkg, m.test, out)
 			})
 		}
 	}
@@ -175,8 +185,19 @@ func (p *player) mutated(m mutant, dir string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
+var errPasses = errors.New("passes with")
+
 // noticed returns nil if the test fails, for no other reason than the mistake.
-func (p *player) noticed(m mutant) error {
+func (p *player) noticed(m mutant) (err error) {
+	for range tries {
+		if err = p.fails(m); !errors.Is(err, errPasses) {
+			return err
+		}
+	}
+	return err
+}
+
+func (p *player) fails(m mutant) error {
 	dir, err := os.MkdirTemp(p.tmp, "mutant-")
 	if err != nil {
 		return err
@@ -189,7 +210,7 @@ func (p *player) noticed(m mutant) error {
 	out, failed := p.run(cmd, m)
 	switch {
 	case !failed:
-		return fmt.Errorf("%s %s passes with %q", m.pkg, m.test, strings.Join(m.instead, "; "))
+		return fmt.Errorf("%s %s %w %q", m.pkg, m.test, errPasses, strings.Join(m.instead, "; "))
 	case strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]"):
 		return fmt.Errorf("it does not compile:\n%s", out)
 	case !strings.Contains(out, "--- FAIL") && !strings.Contains(out, "panic: "):
