@@ -58,7 +58,8 @@ public final class Driver {
             config.useClusterServers().addNodeAddress(addresses)
                     .setMasterConnectionMinimumIdleSize(2).setSlaveConnectionMinimumIdleSize(2);
         } else {
-            config.useSingleServer().setAddress(addresses[0]).setConnectionMinimumIdleSize(2);
+            config.useSingleServer().setAddress(addresses[0]).setConnectionMinimumIdleSize(2)
+                    .setTimeout(Integer.getInteger("rlock.timeout", 3000)); // ms; 3000 is the default of Redisson
         }
         return config;
     }
