@@ -19,6 +19,17 @@ var facts = []fact{
 		"[`Until`](" + redsyncDoc + "#Mutex.Until) is the end of the validity. The algorithm was not formally analyzed ([README](https://github.com/go-redsync/redsync#disclaimer))"},
 	{rueidisName, "automatic, each half of the validity ([README](" + rueidisDoc + "))",
 		"The context is canceled when Redis is down or a majority of the keys is gone; waiters are woken by client-side caching ([README](" + rueidisDoc + "))"},
-	{redissonName, "automatic, each third of `lockWatchdogTimeout` ([documentation](" + redissonDoc + "#lock))",
-		"After a crash of the holder, the lock is free when that timeout is over. `RFencedLock` gives tokens; `RedissonRedLock` is deprecated ([documentation](" + redissonDoc + "))"},
+	{redissonName, "automatic, by a watchdog; `lockWatchdogTimeout` is 30 s by default ([documentation](" + redissonDoc + "#lock))",
+		"Locks are advisory, and how safe they are depends on the deployment; a fenced lock guards an external resource ([documentation](" + redissonDoc + "#lock-reliability-and-fencing)). `RedissonRedLock` is deprecated ([documentation](" + redissonDoc + "#redlock))"},
+}
+
+// notes explain figures of a scenario, next to its table.
+var notes = map[string][]string{
+	"pause":    {"A process that was stopped between its check and its write does write when it goes on, whatever the library. The server that it writes to can refuse it, by a fencing token: rlock and `RFencedLock` of Redisson have them."},
+	"acquire":  {"rlock: the key that is left refuses a copy of the acquire that may still be on its way ([Keys](keys.md))."},
+	"cut":      {"redislock: without a deadline in its context, `Obtain` waits for one lease and then returns an error."},
+	"kill":     {"redislock: without a deadline in its context, `Obtain` waits for one lease and then returns an error. redsync: `Lock` tries 32 times."},
+	"restart":  {"rueidislock: the attempt that follows the reconnection returns an error if the server is not back yet, and the next attempt is made when the key changes, which nobody has then."},
+	"two-down": {"`RedLock`: the key that is left is a counter, for an hour ([Keys](keys.md)).", "Redisson and rueidislock are not in the two tables of five servers: `RedissonRedLock` is deprecated, and the keys of rueidislock's majority are in one deployment."},
+	"forgets":  {"`WithRestartQuarantine`: the three servers that restarted do not vote for a lease, so the first holder loses its lock too."},
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -207,7 +208,31 @@ func (d redsyncDriver) lock(ctx context.Context, name string) (held, error) {
 	if err := m.LockContext(ctx); err != nil {
 		return nil, err
 	}
-	return watch(d.lease, done(m.ExtendContext), done(m.UnlockContext)), nil
+	h := &redsyncHeld{}
+	h.keep(m)
+	h.watched = watch(d.lease, func(ctx context.Context) error {
+		defer h.keep(m)
+		return done(m.ExtendContext)(ctx)
+	}, done(m.UnlockContext))
+	return h, nil
+}
+
+// redsyncHeld checks Until too, which sends no request.
+type redsyncHeld struct {
+	*watched
+	until atomic.Pointer[time.Time] // as a Mutex is not for several goroutines
+}
+
+func (h *redsyncHeld) keep(m *redsync.Mutex) {
+	until := m.Until()
+	h.until.Store(&until)
+}
+
+func (h *redsyncHeld) lost() <-chan struct{} {
+	if time.Now().After(*h.until.Load()) {
+		h.cancel()
+	}
+	return h.watched.lost()
 }
 
 var errNotDone = errors.New("false, without an error")

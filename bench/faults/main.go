@@ -89,6 +89,9 @@ func choose[T any](all []T, names, separator string, name func(T) string) (chose
 	return chosen, nil
 }
 
+// attempts is how often a try is made whose fault does not hit.
+const attempts = 3
+
 // run fails if a library has a scenario in which too few tries count.
 func (p plan) run() (*results, error) {
 	if slices.ContainsFunc(p.libraries, func(l library) bool { return l.java }) {
@@ -108,13 +111,19 @@ func (p plan) run() (*results, error) {
 				slots <- struct{}{}
 				wg.Go(func() {
 					defer func() { <-slots }()
-					rec := try(l, s, p.lease)
-					p.say("%-40s %-10s %s", l.Name, s.id, rec)
-					r.add(rec)
+					for range attempts {
+						rec := try(l, s, p.lease)
+						p.say("%-40s %-10s %s", l.Name, s.id, rec)
+						r.add(rec)
+						if rec.Invalid == "" {
+							return
+						}
+					}
 				})
 			}
 		}
 	}
 	wg.Wait()
+	r.sort()
 	return r, r.complete(p)
 }

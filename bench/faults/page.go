@@ -21,7 +21,7 @@ const notable = 50 // ms
 var (
 	shared   = column{"two holders, the first not notified", sharedCell}
 	notified = column{"the first was notified, before or after the next grant", toldCell}
-	wrote    = column{"wrote while another held the lock, before a notice", func(_ library, all []record) string { return times(all, func(r record) bool { return r.Wrote }) }}
+	wrote    = column{"the check said that the lock is held", wroteCell}
 	woken    = column{"notified after SIGCONT", func(l library, all []record) string {
 		return noticeCell(l, all, func(r record) *float64 { return r.Told })
 	}}
@@ -56,15 +56,18 @@ func (r *results) page() string {
 	p("# The same faults, other libraries\n")
 	p("<!-- Written by bench/faults (cd bench && go run ./faults -out ..). Do not edit: change the program, and let it write. -->\n")
 	p("One program disturbs each library with the same faults and records what its callers get. Each party is a process with one client; "+
-		"the servers are real. Measured on %s: Redis %s, %s.\n", r.Date, r.Server, r.versions())
-	p("- Each lock has a lease of %v, renewed. Timeouts of go-redis and rueidis are %v, which is to this lease as the default of go-redis is to one of 30 s; all else is the default.",
-		r.Lease, patience(r.Lease))
+		"the servers are real. Measured on %s: Redis %s, %s. The machine has %d cores, which other programs used too: a few milliseconds say little.\n",
+		r.Date, r.Server, r.versions(), r.CPUs)
+	p("- Each lock has a lease of %v, renewed. The timeout of a reply is %v, which is to this lease as the default of go-redis is to one of 30 s; all else is the default.",
+		spaced(r.Lease), spaced(patience(r.Lease)))
 	p("- Chance has a part in what happens, so each scenario runs %d times: \"2 of %d\" are two of these. A try in which the fault did not hit does not count. "+
 		"Times are the median and, in parentheses, the least and the greatest.", r.Tries, r.Tries)
 	p("- One clock, of the process that drives all others, has all times. A hold begins when its grant is read there, and ends with a notice, or when a release is ordered. "+
 		"Less than %d ms do not count as two holders.", notable)
+	p("- \"Notified\" is what the library does without a call (rlock, rueidislock), or what the watchdog of redislock's README does, which the harness has for redislock and redsync. " +
+		"A check reads the same without a request, and for redsync `Until`.")
 	p("- A call that returns an error is repeated. A call hung if it has no result in five leases.")
-	p("- \"—\": the library does not have this.\n")
+	p("- \"—\": the library does not have this. Redisson notifies no holder of a loss; a program can call `isHeldByCurrentThread`, which sends a request. `cancel` of rueidislock returns nothing.\n")
 	p("What the libraries say of it in their own documentation is [below](#what-the-libraries-document); how they differ without faults is in [Comparison](comparison.md).")
 	for _, s := range scenarios {
 		r.section(p, s)
@@ -76,6 +79,8 @@ func (r *results) page() string {
 	}
 	return b.String()
 }
+
+func spaced(d time.Duration) string { return fmt.Sprintf("%g s", d.Seconds()) }
 
 func (r *results) versions() string {
 	var all []string
@@ -104,6 +109,7 @@ func (r *results) section(p func(string, ...any), s scenario) {
 		rows = append(rows, "| "+strings.Join(cells, " | ")+" |")
 		for _, rec := range tries {
 			for _, text := range []string{rec.Lock, rec.Unlock} {
+				text = varying.ReplaceAllString(text, "…")
 				if text, isError := strings.CutPrefix(text, "error: "); isError && !slices.Contains(texts[l.Name], text) {
 					texts[l.Name] = append(texts[l.Name], text)
 				}
@@ -114,6 +120,9 @@ func (r *results) section(p func(string, ...any), s scenario) {
 		return
 	}
 	p("\n## %s\n\n%s\n\n| library | %s |\n|---|%s|\n%s", s.title, s.about, strings.Join(head, " | "), strings.Join(rule, "|"), strings.Join(rows, "\n"))
+	for _, note := range notes[s.id] {
+		p("\n%s", note)
+	}
 	if len(texts) == 0 {
 		return
 	}
@@ -123,6 +132,14 @@ func (r *results) section(p func(string, ...any), s scenario) {
 			p("- %s: `%s`", l.Name, strings.ReplaceAll(text, "`", "'"))
 		}
 	}
+}
+
+// wroteCell says how often the holder had no notice at its next step; a library without notices has no such check.
+func wroteCell(l library, all []record) string {
+	if l.silent {
+		return "—"
+	}
+	return times(all, func(r record) bool { return r.Wrote })
 }
 
 func times(all []record, is func(record) bool) string {
@@ -163,6 +180,9 @@ func short(ms float64) string {
 	case d.Abs() < time.Second:
 		return fmt.Sprintf("%.0f ms", ms)
 	}
+	if d >= 2*time.Minute {
+		return fmt.Sprintf("%.0f min", d.Minutes())
+	}
 	return fmt.Sprintf("%.1f s", ms/1000)
 }
 
@@ -179,7 +199,7 @@ func spread(all []record, of func(record) *float64) string {
 }
 
 // sharedCell says in how many tries two held the lock, and for how long at most.
-func sharedCell(_ library, all []record) string {
+func sharedCell(l library, all []record) string {
 	n, most, open := 0, 0.0, false
 	for _, r := range all {
 		if r.Shared != nil && *r.Shared > notable {
@@ -189,6 +209,8 @@ func sharedCell(_ library, all []record) string {
 	}
 	text := fmt.Sprintf("%d of %d", n, len(all))
 	switch {
+	case l.silent && open:
+		text += ", without notices"
 	case open:
 		text += ", until the first released"
 	case n > 0:

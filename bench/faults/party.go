@@ -163,14 +163,11 @@ func (p *party) stop() {
 	}
 }
 
-func (p *party) stopped() bool {
-	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(p.cmd.Process.Pid)).Output()
-	return err == nil && strings.HasPrefix(strings.TrimSpace(string(state)), "T")
-}
+func (p *party) stopped() bool { return stopped(p.cmd.Process.Pid) }
 
 func (p *party) resume() { p.h.must(p.cmd.Process.Signal(syscall.SIGCONT)) }
 
-// notice is answered when the library notifies the holder of a loss.
+// notice requests a reply for when the library notifies the holder of a loss.
 func (p *party) notice() *call {
 	if p.silent {
 		return &call{p, make(chan reply)}
@@ -178,7 +175,7 @@ func (p *party) notice() *call {
 	return p.send("main", "lost", key)
 }
 
-// ask is answered immediately: whether the holder has been notified. A library that notifies nobody is not asked.
+// ask requests whether the holder has been notified so far. Of a library that notifies nobody, no holder has.
 func (p *party) ask() (told func() bool) {
 	if p.silent {
 		return func() bool { return false }

@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +19,8 @@ import (
 // results are what a run has shown, for docs/benchmarks/peers.json.
 type results struct {
 	Date     string
-	Server   string            // its version
+	Server   string // its version
+	CPUs     int
 	Versions map[string]string // of modules
 	Lease    time.Duration
 	Tries    int
@@ -27,7 +30,7 @@ type results struct {
 }
 
 func newResults(p plan) *results {
-	r := &results{Date: time.Now().Format("2 January 2006"), Lease: p.lease, Tries: p.tries, Versions: map[string]string{}}
+	r := &results{Date: time.Now().Format("2 January 2006"), CPUs: runtime.NumCPU(), Lease: p.lease, Tries: p.tries, Versions: map[string]string{}}
 	if v, err := exec.Command("redis-server", "--version").Output(); err == nil {
 		r.Server = regexp.MustCompile(`v=(\S+)`).FindStringSubmatch(string(v))[1]
 	}
@@ -62,6 +65,16 @@ func (r *results) add(rec record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Records = append(r.Records, rec)
+}
+
+// sort brings the records into the order of the page.
+func (r *results) sort() {
+	place := func(rec record) int {
+		s := slices.IndexFunc(scenarios, func(s scenario) bool { return s.id == rec.Scenario })
+		l := slices.IndexFunc(libraries, func(l library) bool { return l.Name == rec.Library })
+		return s*len(libraries) + l
+	}
+	slices.SortStableFunc(r.Records, func(a, b record) int { return place(a) - place(b) })
 }
 
 // of returns the tries of a library in a scenario that count.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// scenario is a fault, and what is asked about it.
+// scenario is a fault, and what happens around it.
 type scenario struct {
 	id, title, about string
 	quorum           bool // for libraries with several servers; others are for those with one
@@ -14,7 +14,7 @@ type scenario struct {
 
 var scenarios = []scenario{
 	{"pause", "The holder's process is stopped",
-		"SIGSTOP between the holder's check and its write, until another process has the lock. Then SIGCONT, and it writes.", false, pause},
+		"SIGSTOP until another process has the lock, then SIGCONT. The next step of the first is a check that sends no request.", false, pause},
 	{"acquire", "The reply to an acquire is lost",
 		"The command runs, and from its reply on the connection is silent. The caller releases the lock if the call succeeds. The next process calls when the first call is over.", false, acquireLost},
 	{"release", "The reply to a release is lost",
@@ -49,7 +49,7 @@ func pause(t *trial) {
 		t.Fatal("the process was not stopped when the lock was granted")
 	}
 	lost := first.notice()
-	write := first.ask() // it is the next thing that the process does, and says what it could know then
+	write := first.ask() // the next thing that the process does
 	resumed := time.Now()
 	first.resume()
 	t.rec.Wrote = !write()

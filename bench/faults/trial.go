@@ -192,7 +192,7 @@ func (t *trial) unlock(p *party) {
 	t.rec.Unlock = said(r)
 }
 
-var varying = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}|\b127\.0\.0\.1:\d+(->127\.0\.0\.1:\d+)?|\d[\d.]*m?s\b|node id: \S+|thread-id: \d+`)
+var varying = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}|\b127\.0\.0\.1:\d+(->127\.0\.0\.1:\d+)?|\d[\d.]*m?s\b|node id: \S+|thread-id: \d+|(…:|hold )\d+\b|\[\d( \d)+\]`)
 
 // longestError is how much of an error is kept.
 const longestError = 160
@@ -242,7 +242,7 @@ func (t *trial) leftOver() {
 // endless is above each TTL.
 const endless = time.Duration(math.MaxInt64)
 
-// keys are those of the lock on the first server.
+// keys returns the lock's keys on the first server.
 func (t *trial) keys() []string {
 	all, err := t.direct.Keys(context.Background(), "*"+key+"*").Result()
 	t.must(err)
