@@ -35,7 +35,7 @@ func TestFairLockBesideRedissons(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := redistest.Start(t)
 			a := &arena{kind: "single", addrs: []string{s.Addr()}, optimizes: true}
-			teams := []*team{{language: golang}, {language: java}}
+			teams := []*team{{kind: "fair", language: golang}, {kind: "fair", language: java}}
 			for _, team := range teams {
 				for range c.processes {
 					team.peers = append(team.peers, startPeer(t, team.language, a))
@@ -46,12 +46,89 @@ func TestFairLockBesideRedissons(t *testing.T) {
 	}
 }
 
+// leastMixed is how many sections a fleet of both languages must make for each section of the slower fleet of one language.
+const leastMixed = 0.8
+
+// both is the language of a team that has both.
+const both language = "Go and Java"
+
+// TestMixedFleetKeepsThroughput measures one lock that two processes want all the time, in turns: two of Go, two of Java, one
+// of each. With -short, and under the race detector, it plays a moment of it and compares nothing but that each had the lock.
+func TestMixedFleetKeepsThroughput(t *testing.T) {
+	if !nightly {
+		t.Skip("a part of make nightly")
+	}
+	const threads = 8
+	rounds, turn, warmUp, small := 5, 2*time.Second, 8*time.Second, testing.Short() || raced
+	if small {
+		rounds, turn, warmUp = 1, time.Second, time.Second
+	}
+	for _, kind := range []string{"lock", "fair"} {
+		t.Run(kind, func(t *testing.T) {
+			s := redistest.Start(t)
+			a := &arena{kind: "single", addrs: []string{s.Addr()}, optimizes: true}
+			var teams []*team
+			for _, languages := range [][2]language{{golang, golang}, {java, java}, {golang, java}} {
+				team := &team{kind: kind, language: languages[0]}
+				if languages[0] != languages[1] {
+					team.language = both
+				}
+				for _, l := range languages {
+					team.peers = append(team.peers, startPeer(t, l, a))
+				}
+				team.race(t, threads, warmUp)
+				team.rates, team.waits, team.shares = nil, nil, nil
+				teams = append(teams, team)
+			}
+			for range rounds {
+				for _, team := range teams {
+					team.race(t, threads, turn)
+				}
+			}
+			mixed := teams[2]
+			for _, team := range teams {
+				t.Logf("%v; of each process: %v", team, team.shares)
+			}
+			if slices.Min(mixed.shares) == 0 {
+				t.Errorf("of both languages, one never had the lock: %v", mixed.shares)
+			}
+			ratio := mixedRatio(teams[0].rates, teams[1].rates, mixed.rates)
+			t.Logf("a fleet of both makes %.2f sections for each of the slower fleet of one", ratio)
+			if ratio < leastMixed && !small {
+				t.Errorf("want at least %v", leastMixed)
+			}
+		})
+	}
+}
+
+// mixedRatio is the median over the rounds of the mixed fleet's rate for each of the slower fleet.
+func mixedRatio(one, other, mixed []float64) float64 {
+	var ratios []float64
+	for i, rate := range mixed {
+		ratios = append(ratios, rate/min(one[i], other[i]))
+	}
+	return median(ratios)
+}
+
+// A fleet that is slower than its slower half is noticed.
+func TestMixedRatio(t *testing.T) {
+	fast, slow := []float64{100, 110, 90}, []float64{40, 50, 45}
+	if got := mixedRatio(fast, slow, []float64{30, 30, 30}); got >= leastMixed {
+		t.Errorf("%v passes", got)
+	}
+	if got := mixedRatio(slow, fast, []float64{60, 10, 60}); got < leastMixed {
+		t.Errorf("%v fails", got)
+	}
+}
+
 // team is the processes of one language, which want one lock.
 type team struct {
+	kind     string // of the lock
 	language language
 	peers    []*peer
 	rates    []float64 // sections a second, of each turn
 	waits    []int     // of all turns, µs
+	shares   []int     // sections of each peer, of all turns
 }
 
 // compareTurns gives each team its turns, and compares the figures.
@@ -102,13 +179,17 @@ func (m *team) race(t *testing.T, threads int, turn time.Duration) {
 	var calls []*call
 	for _, p := range m.peers {
 		for i := range threads {
-			calls = append(calls, p.send(t, fmt.Sprint(i), "race", "fair", "lock of "+string(m.language), until.UnixMicro()))
+			calls = append(calls, p.send(t, fmt.Sprint(i), "race", m.kind, "lock of "+string(m.language), until.UnixMicro()))
 		}
 	}
 	sections := 0
-	for _, c := range calls {
+	if m.shares == nil {
+		m.shares = make([]int, len(m.peers))
+	}
+	for i, c := range calls {
 		waits := c.must(t, "ok").values
 		sections += len(waits)
+		m.shares[i/threads] += len(waits)
 		for _, wait := range waits {
 			micros, err := strconv.Atoi(wait)
 			if err != nil {
