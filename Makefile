@@ -2,7 +2,7 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench microbench seeds check chaos fuzz nightly model evidence evidence-check mutants interop site quickstart ci
+.PHONY: help test race lint bench microbench seeds check chaos fuzz peers nightly model evidence evidence-check mutants interop site quickstart ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ check: ## histories of processes that are killed, stopped and cut off, explained
 
 chaos: ## random faults of servers and processes in each topology, for a minute each with a new seed: what holds, and what is lost (needs redis-server, gcc; ARGS='-for=1h -seed=7')
 	cd check && RLOCK_REQUIRE_REDIS=1 go test -count=1 -v ./chaos -timeout 90m -args -long $(ARGS)
+
+peers: ## disturb this library and four others with the same faults, and write docs/peers.md, in six minutes (needs Java 17, Maven, redis-server)
+	cd bench && go run ./faults -out .. $(ARGS)
 
 nightly: ## what may find a fault that nobody knows: new seeds, killed processes, ten thousand of everything, Redisson (FRESH=12 seeds a scenario)
 	.ci/nightly
