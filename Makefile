@@ -2,7 +2,7 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench microbench seeds check chaos fuzz peers nightly model evidence evidence-check mutants interop site quickstart ci
+.PHONY: help test race lint bench microbench seeds check chaos soak fuzz peers nightly model evidence evidence-check mutants interop site quickstart ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ chaos: ## random faults of servers and processes in each topology, for a minute 
 
 peers: ## disturb this library and four others with the same faults, and write docs/peers.md, in six minutes (needs Java 17, Maven, redis-server)
 	cd bench && go run ./faults -out .. $(ARGS)
+
+soak: ## all types for an hour in one process, with a fault every 5 to 15 s and a new seed: nothing may grow (needs redis-server; ARGS='-for=10m -seed=7')
+	cd check && RLOCK_REQUIRE_REDIS=1 go test -count=1 -v ./soak -run TestNothingGrowsUnderFire -timeout 90m -args -long $(ARGS)
 
 nightly: ## what may find a fault that nobody knows: new seeds, killed processes, ten thousand of everything, Redisson (FRESH=12 seeds a scenario)
 	.ci/nightly

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -150,16 +151,17 @@ func TestWrongArgumentsOfPermitsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	s := c.NewPermitSemaphore("s")
 	var none *rlock.PermitSemaphore
 	var noContext context.Context
+	one := 1 // where an int has 32 bits, one more than the most permits is a negative number, which is refused, too
 	before := sent.N.Load()
 	for name, call := range map[string]func() error{
 		"no permits":      func() error { _, err := s.Acquire(bg, 0); return err },
 		"negative":        func() error { _, err := s.TryAcquire(bg, -1); return err },
 		"too many":        func() error { _, err := s.Acquire(bg, rlock.MaxLeasePermits+1); return err },
-		"far too many":    func() error { _, err := s.TryAcquire(bg, 1<<31); return err },
+		"far too many":    func() error { _, err := s.TryAcquire(bg, math.MaxInt); return err },
 		"set none":        func() error { _, err := s.TrySetPermits(bg, 0); return err },
-		"set too many":    func() error { _, err := s.TrySetPermits(bg, rlock.MaxPermits+1); return err },
+		"set too many":    func() error { _, err := s.TrySetPermits(bg, rlock.MaxPermits+one); return err },
 		"add none":        func() error { return s.AddPermits(bg, 0) },
-		"add too many":    func() error { return s.AddPermits(bg, rlock.MaxPermits+1) },
+		"add too many":    func() error { return s.AddPermits(bg, rlock.MaxPermits+one) },
 		"remove too many": func() error { return s.AddPermits(bg, -rlock.MaxPermits-1) },
 		"short lease":     func() error { _, err := s.TryAcquire(bg, 1, rlock.WithLease(1)); return err },
 		"nil option":      func() error { _, err := s.TryAcquire(bg, 1, nil); return err },

@@ -63,7 +63,9 @@ func TestWrongArgumentsOfSemaphoresAreRefused(t *testing.T) {
 	rdb.AddHook(sent)
 	c := locktest.NewClient(t, rdb)
 	s := c.NewSemaphore("s")
-	for _, n := range []int{0, -1, math.MaxInt32 + 1, math.MaxInt, math.MinInt} {
+	most := rlock.MaxPermits
+	// Where an int has 32 bits, one more than the most permits is a negative number, which is refused, too.
+	for _, n := range []int{0, -1, most + 1, math.MinInt} {
 		_, err := s.TrySetPermits(bg, n)
 		for _, err := range []error{err, s.SetPermits(bg, n), s.Acquire(bg, n), s.TryAcquire(bg, n), s.Release(bg, n)} {
 			locktest.WantErr(t, err, rlock.ErrInvalidArgument)
@@ -71,7 +73,7 @@ func TestWrongArgumentsOfSemaphoresAreRefused(t *testing.T) {
 		_, err = c.NewCountDownLatch("l").TrySetCount(bg, n)
 		locktest.WantErr(t, err, rlock.ErrInvalidArgument)
 	}
-	for _, n := range []int{0, math.MaxInt32 + 1, -math.MaxInt32 - 1, math.MaxInt, math.MinInt} {
+	for _, n := range []int{0, most + 1, -most - 1, math.MinInt} {
 		locktest.WantErr(t, s.AddPermits(bg, n), rlock.ErrInvalidArgument)
 	}
 	locktest.WantErr(t, s.Acquire(bg, 1, nil), rlock.ErrInvalidArgument)

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -56,27 +58,53 @@ func terminator(t *testing.T, addr string) (string, *tls.Config) {
 	return plain.Addr().String(), &tls.Config{RootCAs: trusted, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
 }
 
-// By TLS, with either protocol of Redis, a lock is held, and the waiter of another process is woken by a message:
-// the subscribed connection goes the same way.
-func TestLocksByTLSAndEitherProtocol(t *testing.T) {
+// However a client reaches a server, and with either protocol of Redis, a lock is held, and the waiter of another process is
+// woken by a message: the subscribed connection goes the same way.
+func TestLocksByEachTransportAndProtocol(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
-	for _, protocol := range []int{2, 3} {
-		t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) {
-			t.Parallel()
+	for transport, connect := range map[string]func(t *testing.T) redis.Options{
+		"TCP": func(t *testing.T) redis.Options { return redis.Options{Addr: redistest.Start(t).Addr()} },
+		"TLS": func(t *testing.T) redis.Options {
 			addr, trust := terminator(t, redistest.Start(t).Addr())
-			join := func() *locktest.Member {
-				rdb := redis.NewClient(&redis.Options{Addr: addr, TLSConfig: trust, Protocol: protocol})
-				t.Cleanup(func() { _ = rdb.Close() })
-				return locktest.Join(t, rdb)
+			return redis.Options{Addr: addr, TLSConfig: trust}
+		},
+		"unix socket": func(t *testing.T) redis.Options {
+			// Not t.TempDir, whose paths may be longer than the 107 bytes of a socket's.
+			dir, err := os.MkdirTemp("", "rlock-")
+			if err != nil {
+				t.Fatal(err)
 			}
-			holder, waiter := join(), join()
-			held := locktest.MustLock(t, holder.NewLock("order"))
-			next := waiter.LineParked(t, "order")
-			began := time.Now()
-			locktest.MustUnlock(t, held)
-			lease, _ := next.WokenByMessage(t, began)
-			locktest.MustUnlock(t, lease)
-		})
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			path := filepath.Join(dir, "s")
+			redistest.Start(t, "--unixsocket", path)
+			return redis.Options{Network: "unix", Addr: path}
+		},
+	} {
+		for _, protocol := range []int{2, 3} {
+			t.Run(fmt.Sprintf("%s, RESP%d", transport, protocol), func(t *testing.T) {
+				t.Parallel()
+				o := connect(t)
+				o.Protocol = protocol
+				wakesByMessage(t, o)
+			})
+		}
 	}
+}
+
+// wakesByMessage has a lock released by one process, and acquired by another that waits.
+func wakesByMessage(t *testing.T, o redis.Options) {
+	t.Helper()
+	join := func() *locktest.Member {
+		rdb := redis.NewClient(&o)
+		t.Cleanup(func() { _ = rdb.Close() })
+		return locktest.Join(t, rdb)
+	}
+	holder, waiter := join(), join()
+	held := locktest.MustLock(t, holder.NewLock("order"))
+	next := waiter.LineParked(t, "order")
+	began := time.Now()
+	locktest.MustUnlock(t, held)
+	lease, _ := next.WokenByMessage(t, began)
+	locktest.MustUnlock(t, lease)
 }
