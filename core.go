@@ -215,10 +215,11 @@ func (l *core) waiters() (n int) {
 
 // checkToken checks the token of a hold that was granted against earlier, which was l.token before the request was sent:
 // a resource with a fence would refuse all that the holder does, and one without may get the writes of two holders. The
-// tokens of other names and other objects are not compared. Each fall is reported once, to one caller: the tokens that
+// tokens of other names and other objects are not compared. Each fall is reported to one caller: the tokens that
 // follow are compared with the lower one, or the lock could not be taken until they have caught up.
 func (l *core) checkToken(earlier, token int64) error {
-	if token > 0 && token <= earlier { // a shared hold has no token
+	earlier = min(earlier, l.token.Load()) // it is lower after a fall that another caller has reported meanwhile
+	if token > 0 && token <= earlier {     // a shared hold has no token
 		l.token.Store(token)
 		return wire.ErrReply(fmt.Sprintf("the fencing token %d is not greater than %d, an earlier one", token, earlier))
 	}

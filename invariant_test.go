@@ -101,3 +101,39 @@ func TestReplyForAnotherHoldIsReported(t *testing.T) {
 	}
 	locktest.MustUnlock(t, locktest.MustLock(t, l))
 }
+
+// Of several callers that wait while the tokens fall, one gets the error.
+func TestFallOfTokensIsReportedToOneCaller(t *testing.T) {
+	t.Parallel()
+	rdb := locktest.OnMiniredis(t).Client(t)
+	l := locktest.NewClient(t, rdb).NewFencedLock("stock")
+	for range 10 {
+		locktest.MustUnlock(t, locktest.MustLock(t, l))
+	}
+	held := locktest.MustLock(t, l)
+	const waiters = 5
+	errs := make(chan error, waiters)
+	for range waiters {
+		go func() {
+			lease, err := l.Lock(bg)
+			if err == nil {
+				err = lease.Unlock(bg)
+			}
+			errs <- err
+		}()
+	}
+	locktest.Eventually(t, "all wait", func() bool { return locktest.Waiters(t, l) == waiters })
+	setTokens(t, rdb, func(key string, _ int64) error { return rdb.Del(bg, key).Err() })
+	locktest.MustUnlock(t, held)
+	failed := 0
+	for range waiters {
+		if err := <-errs; errors.Is(err, rlock.ErrRefused) {
+			failed++
+		} else if err != nil {
+			t.Error(err)
+		}
+	}
+	if failed != 1 {
+		t.Errorf("%d callers got the error", failed)
+	}
+}

@@ -108,6 +108,9 @@ func readGrant(message string) (g Grant, ok bool) {
 		}
 		numbers[i] = n
 	}
+	if numbers[0] < 1 { // no token is
+		return g, false
+	}
 	return Grant{words[0], numbers[0], numbers[1], int(numbers[2]), int(numbers[3])}, true
 }
 

@@ -52,6 +52,7 @@ local there, first = found(base, n)
 if #there > 0 and #there < n then
   giveBack(there) -- a copy came so late that some of the permits have expired
   there = {}
+  id, at = nearest() -- it may have been one of these
 end
 local left, foreign, mark = marked(free, KEYS[4])
 foreign = foreign or others('PermitSemaphore', left and mark)
