@@ -6,5 +6,7 @@
 //	nemesis_test.go   the faults
 //	worker_test.go    the processes that lock
 //	judge_test.go     what a history says
+//	failover_test.go  a primary and its replica, Sentinel, the cluster, and their faults
+//	planted_test.go   wrongs that the judge has to find
 //	chaos_test.go     the runs
 package chaos

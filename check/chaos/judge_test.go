@@ -22,6 +22,7 @@ type verdict struct {
 	fenced, lostFenced  int // of those with one
 	left                int // keys
 	denied              int // commands, to a user
+	strange             int // errors that no fault explains
 	turns, late         int // waits after the faults; those beyond the bound
 	recovery, longest   time.Duration
 	struck, hit         map[string]int // faults
@@ -32,7 +33,7 @@ func (v *verdict) plus(w verdict) {
 	for _, sum := range []struct{ to, from *int }{
 		{&v.acquires, &w.acquires}, {&v.unknown, &w.unknown}, {&v.losses, &w.losses}, {&v.falseLosses, &w.falseLosses},
 		{&v.doubles, &w.doubles}, {&v.unreported, &w.unreported}, {&v.unordered, &w.unordered}, {&v.updates, &w.updates},
-		{&v.lost, &w.lost}, {&v.fenced, &w.fenced}, {&v.lostFenced, &w.lostFenced}, {&v.left, &w.left}, {&v.denied, &w.denied},
+		{&v.lost, &w.lost}, {&v.fenced, &w.fenced}, {&v.lostFenced, &w.lostFenced}, {&v.left, &w.left}, {&v.denied, &w.denied}, {&v.strange, &w.strange},
 		{&v.turns, &w.turns}, {&v.late, &w.late},
 	} {
 		*sum.to += *sum.from
@@ -99,6 +100,10 @@ func judge(h *check.History, top *topology, calm int64) verdict {
 			v.acquires++
 		case (op.Do == check.Acquire || op.Do == check.Release) && op.Out == check.Unknown:
 			v.unknown++
+			if isStrange(op.Value) {
+				v.strange++
+				v.wrong = append(v.wrong, fmt.Sprintf("%s of %s by %s: %s", op.Do, op.Key, op.Process, op.Value))
+			}
 		}
 	}
 	all := claims(h)
@@ -124,6 +129,13 @@ func judge(h *check.History, top *topology, calm int64) verdict {
 		}
 	}
 	return v
+}
+
+// isStrange reports whether no fault explains an error: outages and refusals for a while have other texts.
+func isStrange(err string) bool {
+	return slices.ContainsFunc([]string{"unexpected reply", "NOPERM", "WRONGTYPE", "invalid", "panic"}, func(text string) bool {
+		return strings.Contains(err, text)
+	})
 }
 
 func (v *verdict) turn(op check.Operation, top *topology) {
@@ -210,6 +222,7 @@ func (v *verdict) broken(p promises) (broken []string) {
 		{true, v.falseLosses, "false losses"},
 		{true, v.left, "keys left"},
 		{true, v.denied, "commands denied"},
+		{p.ordered, v.strange, "errors that no fault explains"},
 		{true, v.late, "turns that came late"},
 	} {
 		if promise.made && promise.n > 0 {

@@ -110,6 +110,7 @@ func TestTheJudgeFindsWhatIsPlanted(t *testing.T) {
 		"false loss":     {append(hold("p2", "1", 1, 10, 20, 22, check.Lost), fault), []string{"1 false losses"}},
 		"old fault":      {append(hold("p1", "1", 1, 40, 50, 52, check.Lost), fault), []string{"1 false losses"}},
 		"loss by fault":  {append(hold("p1", "1", 1, 10, 20, 22, check.Lost), fault), nil},
+		"a mixed reply":  {[]check.Operation{{Do: check.Acquire, Key: "a", Value: "rlock: unexpected reply from Redis: 1", Call: 1, Return: 2}}, []string{"1 errors that no fault explains"}},
 		"no turn":        {[]check.Operation{{Do: check.Turn, Key: "a", Call: 1, Return: check.Never}}, []string{"1 turns that came late"}},
 		"a late turn":    {[]check.Operation{{Do: check.Turn, Key: "a", Out: check.OK, Call: 1, Return: int64(top.bound()) + ms}}, []string{"1 turns that came late"}},
 	} {

@@ -44,6 +44,7 @@ type worker struct {
 	log     *check.Log
 	store   check.Registers
 	open    func(kind, name string) rlock.Locker
+	kept    sync.Map // objects of locks, by key: half of the uses share one, as programs do, and its tokens are compared
 	holds   atomic.Int64
 	stopped atomic.Bool
 }
@@ -113,7 +114,14 @@ func (g *goroutine) opened(kind, key string) rlock.Locker {
 	if g.broken != "" {
 		return g.open(kind, key+"-"+g.name)
 	}
-	return g.open(kind, key)
+	if g.rnd.IntN(2) == 0 {
+		return g.open(kind, key)
+	}
+	l, ok := g.kept.Load(key)
+	if !ok {
+		l, _ = g.kept.LoadOrStore(key, g.open(kind, key))
+	}
+	return l.(rlock.Locker)
 }
 
 // work locks, updates the registers below the lock, and unlocks. A wait mostly ends before a dead holder's lease does, or

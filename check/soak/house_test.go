@@ -45,6 +45,7 @@ type house struct {
 	uses    []use
 
 	gate    sync.RWMutex // a worker has it for each use; the house has it while all is quiet
+	open    bool         // the gate is
 	stopped atomic.Bool
 
 	done   []atomic.Int64   // uses that succeeded, by type
@@ -105,7 +106,9 @@ func newHouse(t *testing.T, seed uint64, uses []use) *house {
 	}
 	t.Cleanup(func() { // before the clients are closed
 		h.stopped.Store(true)
-		h.gate.Unlock()
+		if !h.open { // a test that failed between begin and end has left it open
+			h.begin()
+		}
 		all.Wait()
 	})
 	return h
@@ -137,8 +140,15 @@ func (h *house) join() *member {
 }
 
 // begin lets the workers work, and end waits until each has ended its use.
-func (h *house) begin() { h.gate.Unlock() }
-func (h *house) end()   { h.gate.Lock() }
+func (h *house) begin() {
+	h.open = true
+	h.gate.Unlock()
+}
+
+func (h *house) end() {
+	h.gate.Lock()
+	h.open = false
+}
 
 // worker uses locks, as a goroutine of a member.
 type worker struct {

@@ -149,7 +149,7 @@ func kind(name, pattern string, ttl time.Duration, most int) lasting {
 	return lasting{name, regexp.MustCompile(pattern), ttl, most}
 }
 
-// kinds are the keys that docs/keys.md says last, and how many each name may have.
+// kinds are the kinds of keys that outlive all holds according to docs/keys.md, and how many keys of a kind all servers may have.
 var kinds = []lasting{
 	kind("fencing clock", `^rlock:clock$`, 0, nodes),
 	kind("highest token of a RedLock", `^rlock:red:highest$`, 0, nodes),
