@@ -40,6 +40,9 @@ peers: ## disturb this library and four others with the same faults, and write d
 soak: ## all types for an hour in one process, with a fault every 5 to 15 s and a new seed: nothing may grow (needs redis-server; ARGS='-for=10m -seed=7')
 	cd check && RLOCK_REQUIRE_REDIS=1 go test -count=1 -v ./soak -run TestNothingGrowsUnderFire -timeout 90m -args -long $(ARGS)
 
+fuzz: ## new inputs for each fuzz test, for 30 s each (ARGS='-t 5m FuzzReplies')
+	.ci/fuzz $(ARGS)
+
 nightly: ## what may find a fault that nobody knows: new seeds, killed processes, ten thousand of everything, Redisson (FRESH=12 seeds a scenario)
 	.ci/nightly
 

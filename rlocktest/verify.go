@@ -58,12 +58,12 @@ type Acquirer[H Held] interface {
 //	renewal         a hold lasts for hours
 //	removal         Redis has lost its data: Held ends within a minute, with rlock.ErrLeaseLost
 //	outage          Redis does not answer: Held ends with rlock.ErrLeaseLost, and later the lock is free
-//	pause           all processes stop for a day: Held ends before the lock has another holder
+//	pause           all processes stop for a day: when another process has the lock, Held has ended
 //	late release    Unlock of a lost hold returns rlock.ErrLeaseLost, and leaves the next holder alone
 //	keys            after a day no key of the lock is left in Redis
 //
-// without names cases that the lock does not promise. The first six cannot be left out. A fake that is not in Redis
-// has none of the last five. In pause, leases must run on [Server.Now].
+// The parameter without lists the cases that the lock does not promise. The first six cannot be left out. A fake that is not in Redis
+// leaves out the last five. In pause, the leases of the lock must run on [Server.Now].
 func Verify[L Acquirer[H], H Held](t *testing.T, open func(s *Server, name string) L, without ...string) {
 	t.Helper()
 	for i, name := range without {

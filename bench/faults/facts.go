@@ -30,7 +30,7 @@ var notes = map[string][]string{
 	"cut":      {"redislock: without a deadline in its context, `Obtain` waits for one lease and then returns an error."},
 	"kill":     {"redislock: without a deadline in its context, `Obtain` waits for one lease and then returns an error. redsync: `Lock` tries 32 times."},
 	"release":  {"rueidislock: `cancel` returns nothing. A waiter whose attempt took longer than `TryNextAfter`, 20 ms, makes the next one when it is notified that the key has changed. Redisson: the key that is left is `redisson_unlock_latch`."},
-	"restart":  {"rueidislock: the attempt that follows the reconnection returns an error if the server is not back yet, and the next attempt is made when the key changes, which nobody has then."},
-	"two-down": {"`RedLock`: the key that is left is a counter, for an hour ([Keys](keys.md)).", "Redisson and rueidislock are not in the two tables of five servers: `RedissonRedLock` is deprecated, and the keys of rueidislock's majority are in one deployment."},
+	"restart":  {"rueidislock: the attempt that follows the reconnection returns an error if the server is not back yet, and the next attempt is made when the key changes. The key was lost with the data, so it does not change."},
+	"two-down": {"`RedLock`: keys are counted on the first of the five servers. The key that is left there is a counter, for an hour ([Keys](keys.md)).", "Redisson and rueidislock are not in the two tables of five servers: `RedissonRedLock` is deprecated, and the keys of rueidislock's majority are in one deployment."},
 	"forgets":  {"`WithRestartQuarantine`: the three servers that restarted do not vote for a lease, so the first holder loses its lock too."},
 }

@@ -31,7 +31,7 @@ var (
 	lockSaid = column{"`Lock` returned", func(_ library, all []record) string { return saidCell(all, func(r record) string { return r.Lock }) }}
 	unlocked = column{"`Unlock` of the first returned", func(_ library, all []record) string { return saidCell(all, func(r record) string { return r.Unlock }) }}
 	took     = column{"after", func(_ library, all []record) string { return spread(all, func(r record) *float64 { return r.Took }) }}
-	nextIn   = column{"the next was in after", nextCell}
+	nextIn   = column{"the next got the lock after", nextCell}
 	failed   = column{"calls that failed, and were repeated", func(_ library, all []record) string { return sum(all, func(r record) int { return r.Failed }) }}
 	hung     = column{"calls that hung", func(_ library, all []record) string { return sum(all, func(r record) int { return r.Hung }) }}
 	left     = column{"keys left", keysCell}
@@ -45,7 +45,7 @@ var columns = map[string][]column{
 	"restart":  {shared, notified, after, unlocked, nextIn, failed, hung, left},
 	"resets":   {nextIn, failed, hung, left},
 	"kill":     {nextIn, failed, hung, left},
-	"two-down": {shared, took, unlocked, nextIn, failed, hung, left},
+	"two-down": {shared, column{"`Lock` of the first returned after", took.cell}, unlocked, nextIn, failed, hung, left},
 	"forgets":  {shared, notified, unlocked, nextIn, failed, hung, left},
 }
 
@@ -58,17 +58,17 @@ func (r *results) page() string {
 	p("One program disturbs each library with the same faults and records what its callers get. Each party is a process with one client; "+
 		"the servers are real. Measured on %s: Redis %s, %s. The machine has %d cores, which other programs used too: a few milliseconds say little.\n",
 		r.Date, r.Server, r.versions(), r.CPUs)
-	p("- Each lock has a lease of %v, renewed. The timeout of a reply is %v, which is to this lease as the default of go-redis is to one of 30 s; all else is the default.",
+	p("- Each lock has a lease of %v, renewed. The timeout of a reply is %v, a sixth of the lease, as the 5 s of go-redis are of a lease of 30 s. All else is the default, except that redislock repeats an attempt each 100 ms, that rueidislock has one key instead of three and NOLOOP tracking, and that Redisson has four threads and two idle connections.",
 		spaced(r.Lease), spaced(patience(r.Lease)))
-	p("- Chance has a part in what happens, so each scenario runs %d times: \"2 of %d\" are two of these. A try in which the fault did not hit does not count. "+
+	p("- Chance has a part in what happens, so each scenario runs %d times: \"2 of %d\" means two of these runs. A try in which the fault did not hit does not count. "+
 		"Times are the median and, in parentheses, the least and the greatest.", r.Tries, r.Tries)
 	p("- One clock, of the process that drives all others, has all times. A hold begins when its grant is read there, and ends with a notice, or when a release is ordered. "+
 		"Less than %d ms do not count as two holders.", notable)
 	p("- \"Notified\" is what the library does without a call (rlock, rueidislock), or what the watchdog of redislock's README does, which the harness has for redislock and redsync. " +
 		"A check reads the same without a request, and for redsync `Until`.")
-	p("- A call that returns an error is repeated. A call hung if it has no result in five leases.")
+	p("- A caller of a contended lock calls again after an error, for up to five leases. The call whose reply is lost, and each release, are made once. A call has hung if it has no result in five leases.")
 	p("- \"—\": the library does not have this. Redisson notifies no holder of a loss; a program can call `isHeldByCurrentThread`, which sends a request. `cancel` of rueidislock returns nothing.\n")
-	p("What the libraries say of it in their own documentation is [below](#what-the-libraries-document); how they differ without faults is in [Comparison](comparison.md).")
+	p("What the libraries document about these limits is [below](#what-the-libraries-document); how they differ without faults is in [Comparison](comparison.md).")
 	for _, s := range scenarios {
 		r.section(p, s)
 	}

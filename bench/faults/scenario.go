@@ -24,7 +24,7 @@ var scenarios = []scenario{
 	{"restart", "The server restarts without its data",
 		"It is killed while the lock is held, and starts again, empty. Another process waits for the lock.", false, restart},
 	{"resets", "Connections of waiters are reset",
-		"Three callers of one process wait. Their connections are reset ten times, every tenth of a second, and later the holder releases the lock.", false, resets},
+		"Three callers of one process wait. Their connections are reset ten times, every tenth of a second, and then the holder releases the lock. Each caller releases it too; the time is until the last of the three has got it.", false, resets},
 	{"kill", "The holder's process is killed",
 		"SIGKILL. Another process waits for the lock.", false, kill},
 	{"two-down", "Two of five servers are dead",

@@ -214,7 +214,7 @@ func (p *process) end() {
 	p.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = p.locks.Shutdown(ctx) // it has nobody to say goodbye to
+	_ = p.locks.Shutdown(ctx) // its context has ended, so it sends nothing
 	_ = p.rdb.Close()
 }
 
