@@ -128,6 +128,7 @@ func after(w *World, j *judge, s scenario, players []*player, workers []*worker,
 		l, err := p.locks[lockNames[0]].Lock(ctx)
 		if err != nil {
 			j.accuse("%s: Lock before Close: %v", p.h.Name, err)
+			p.close()
 			continue
 		}
 		waiter := make(chan error, 1)

@@ -119,7 +119,7 @@ func TestRunKeepsWhatTheTestsFound(t *testing.T) {
 	}
 }
 
-// A run of a part keeps the other results of the same commit, and no others.
+// A run of a part keeps the other results, with their commit if it is another one.
 func TestRunOfAPart(t *testing.T) {
 	dir := repository(t)
 	replace(t, dir, resultsFile, `"pass"`, `"fail"`)
@@ -133,8 +133,13 @@ func TestRunOfAPart(t *testing.T) {
 	if err := evidence(dir, "^test/"); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := load(dir); err != nil || len(e.Tests) != 1 {
+	e, err := load(dir)
+	if err != nil || len(e.Tests) != 3 || e.of(Named{Folder: ".", Name: "TestOne"}).Commit != "another" || e.of(Named{Folder: "test", Name: "TestTwo"}).Commit != "" {
 		t.Errorf("%+v, %v", e, err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, pageFile))
+	if err != nil || strings.Count(string(text), "at `another`") != 2 {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

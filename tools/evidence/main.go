@@ -54,8 +54,8 @@ func main() {
 	}
 }
 
-// evidence runs the tests of all promises, or of some of them, and writes what they found. What another run of the
-// same commit has found of other tests is kept.
+// evidence runs the tests of all promises, or of some of them, and writes what they found. What earlier runs have
+// found of other tests is kept, with the commit of the run.
 func evidence(dir, only string) error {
 	wanted, err := regexp.Compile(only)
 	if err != nil {

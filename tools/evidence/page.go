@@ -10,7 +10,7 @@ import (
 
 const (
 	width  = 78 // of a line in a block of code, which is indented by two
-	intro  = "# Evidence\n\nEach promise of the [README](../README.md#promises) and of [Guarantees](guarantees.md), the tests that hold it, and what they found when they ran last:\n%s, at commit `%s`. %d promises, %d tests, %d passed, %d did not. CI fails for a promise without a test, and for a test without a run that passed.\n`make evidence` makes this page again, in %.0f minutes on %d cores; each block of figures below has its own command above it. %s\n"
+	intro  = "# Evidence\n\nEach promise of the [README](../README.md#promises) and of [Guarantees](guarantees.md), the tests that hold it, and what they found when they ran last:\n%s, at commit `%s` if a result does not name another. %d promises, %d tests, %d passed, %d did not. CI fails for a promise without a test, and for a test without a run that passed.\n`make evidence` makes this page again, in %.0f minutes on %d cores; each block of figures below has its own command above it. %s\n"
 	record = "Faults that such tests have found, each with the test that holds its correction, are in the [track record](maintaining/record.md)."
 )
 
@@ -78,7 +78,11 @@ func outcome(r *Result) string {
 	} else if r.Cases > 1 {
 		text += fmt.Sprintf(", %d cases", r.Cases)
 	}
-	return text + fmt.Sprintf(", %.1f s", r.Seconds)
+	text += fmt.Sprintf(", %.1f s", r.Seconds)
+	if r.Commit != "" {
+		text += ", at `" + r.Commit + "`"
+	}
+	return text
 }
 
 func run(b *strings.Builder, e *Evidence) {

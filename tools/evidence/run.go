@@ -43,6 +43,7 @@ type Result struct {
 	Folder  string   `json:"folder"`
 	Name    string   `json:"name"`
 	Result  string   `json:"result"`
+	Commit  string   `json:"commit,omitempty"`  // of its run, if that was another one than the last
 	Seconds float64  `json:"seconds"`           // of the test, or of its cases together if that is more
 	Cases   int      `json:"cases,omitempty"`   // that ran
 	Skipped int      `json:"skipped,omitempty"` // cases that did not run
@@ -87,13 +88,21 @@ func byFolder(promises []Promise) map[string][]string {
 	return all
 }
 
-// begin makes the evidence of a run. One of a part of the tests keeps what the last run has found, if that was of the
-// same commit.
+// begin makes the evidence of a run. One of a part of the tests keeps what earlier runs have found, and of which commit.
 func begin(dir string, last *Evidence, all map[string][]string, part bool) *Evidence {
 	e := &Evidence{Run: describe(dir)}
-	if part && last.Run.Commit == e.Run.Commit {
-		e.Run.Minutes = last.Run.Minutes
-		e.Tests = slices.DeleteFunc(last.Tests, func(r Result) bool { return !slices.Contains(all[r.Folder], r.Name) })
+	if !part {
+		return e
+	}
+	e.Run.Minutes = last.Run.Minutes
+	for _, r := range last.Tests {
+		if !slices.Contains(all[r.Folder], r.Name) {
+			continue
+		}
+		if r.Commit = cmp.Or(r.Commit, last.Run.Commit); r.Commit == e.Run.Commit {
+			r.Commit = ""
+		}
+		e.Tests = append(e.Tests, r)
 	}
 	return e
 }
