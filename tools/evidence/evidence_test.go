@@ -138,7 +138,7 @@ func TestRunOfAPart(t *testing.T) {
 		t.Errorf("%+v, %v", e, err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, pageFile))
-	if err != nil || strings.Count(string(text), "at `another`") != 2 {
+	if err != nil || strings.Count(string(text), "at `another`") != 3 {
 		t.Errorf("%s, %v", text, err)
 	}
 }
