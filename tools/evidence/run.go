@@ -21,8 +21,9 @@ import (
 
 // Evidence is what a run has found.
 type Evidence struct {
-	Run   Run      `json:"run"`
-	Tests []Result `json:"tests"`
+	Run    Run      `json:"run"`
+	Tests  []Result `json:"tests"`
+	isPart bool     // only some of the tests are run
 }
 
 // Run says when and where the tests ran, and with what.
@@ -90,7 +91,7 @@ func byFolder(promises []Promise) map[string][]string {
 
 // begin makes the evidence of a run. One of a part of the tests keeps what earlier runs have found, and of which commit.
 func begin(dir string, last *Evidence, all map[string][]string, part bool) *Evidence {
-	e := &Evidence{Run: describe(dir)}
+	e := &Evidence{Run: describe(dir), isPart: part}
 	if !part {
 		return e
 	}
@@ -135,7 +136,9 @@ func (e *Evidence) run(dir, folder string, names []string) error {
 		}
 	}
 	fmt.Printf("%s: %d of %d tests in %.0f s: %v\n", folder, len(results), len(names), took.Seconds(), err)
-	e.Run.Minutes = round(e.Run.Minutes + took.Minutes())
+	if !e.isPart { // the minutes are of a run of all tests
+		e.Run.Minutes = round(e.Run.Minutes + took.Minutes())
+	}
 	e.Tests = slices.DeleteFunc(e.Tests, func(r Result) bool { return r.Folder == folder && slices.Contains(names, r.Name) })
 	e.Tests = append(e.Tests, results...)
 	slices.SortFunc(e.Tests, func(a, b Result) int { return cmp.Or(cmp.Compare(a.Folder, b.Folder), cmp.Compare(a.Name, b.Name)) })
