@@ -19,8 +19,8 @@ func TestBytesOfAHeldLock(t *testing.T) {
 		return
 	}
 	b := locktest.OnServer(t)
-	t.Run("unobserved", func(t *testing.T) { heldBytes(t, b.NewClient(t), 360) })
-	t.Run("for an Observer", func(t *testing.T) { heldBytes(t, b.NewClient(t, rlock.WithObserver(locktest.NoObserver{})), 460) })
+	t.Run("unobserved", func(t *testing.T) { heldBytes(t, b.NewClient(t), 376) })
+	t.Run("for an Observer", func(t *testing.T) { heldBytes(t, b.NewClient(t, rlock.WithObserver(locktest.NoObserver{})), 476) })
 }
 
 func heldBytes(t *testing.T, c *rlock.Client, most float64) {
