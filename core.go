@@ -215,8 +215,9 @@ func (l *core) waiters() (n int) {
 
 // checkToken checks the token of a hold that was granted against earlier, which was l.token before the request was sent:
 // a resource with a fence would refuse all that the holder does, and one without may get the writes of two holders. The
-// tokens of other names and other objects are not compared. Each fall is reported to one caller: the tokens that
-// follow are compared with the lower one, or the lock could not be taken until they have caught up.
+// tokens of other names and other objects are not compared. A fall is reported to one caller, or to a second one if a
+// grant from before it is read late: the tokens that follow are compared with the lower one, or the lock could not be
+// taken until they have caught up.
 func (l *core) checkToken(earlier, token int64) error {
 	earlier = min(earlier, l.token.Load()) // it is lower after a fall that another caller has reported meanwhile
 	if token > 0 && token <= earlier {     // a shared hold has no token

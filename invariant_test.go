@@ -33,17 +33,14 @@ func setTokens(t *testing.T, rdb redis.UniversalClient, change func(key string, 
 // leaves nothing.
 func TestTokenThatDoesNotRiseEndsItsHold(t *testing.T) {
 	t.Parallel()
-	falls := func(t *testing.T, l locktest.AnyLock, nodes ...redis.UniversalClient) {
+	falls := func(t *testing.T, l locktest.AnyLock, rdb redis.UniversalClient) {
 		t.Helper()
 		locktest.MustUnlock(t, locktest.MustLock(t, l))
-		for _, rdb := range nodes {
-			setTokens(t, rdb, func(key string, token int64) error { return rdb.Set(bg, key, token+1e10, 0).Err() })
-		}
+		setTokens(t, rdb, func(key string, token int64) error { return rdb.Set(bg, key, token+1e10, 0).Err() })
 		high := locktest.MustLock(t, l)
 		locktest.MustUnlock(t, high)
-		for _, rdb := range nodes { // the data are lost, and the clock of the server is behind
-			setTokens(t, rdb, func(key string, _ int64) error { return rdb.Del(bg, key).Err() })
-		}
+		// The data are lost, and the clock of the server is behind.
+		setTokens(t, rdb, func(key string, _ int64) error { return rdb.Del(bg, key).Err() })
 		_, err := l.Lock(bg)
 		if !errors.Is(err, rlock.ErrRefused) || !strings.Contains(err.Error(), "is not greater than "+strconv.FormatInt(high.Token(), 10)) {
 			t.Fatalf("after the fall: %v", err)
@@ -65,15 +62,6 @@ func TestTokenThatDoesNotRiseEndsItsHold(t *testing.T) {
 				t.Run(k.Name, func(t *testing.T) { falls(t, k.Open(c, k.Name), rdb) })
 			}
 		}
-	})
-	t.Run("RedLock", func(t *testing.T) {
-		var clients []*rlock.Client
-		var nodes []redis.UniversalClient
-		for range 3 {
-			rdb := locktest.OnMiniredis(t).Client(t)
-			nodes, clients = append(nodes, rdb), append(clients, locktest.NewClient(t, rdb))
-		}
-		falls(t, locktest.NewRedLock(t, "stock", clients), nodes...)
 	})
 }
 
