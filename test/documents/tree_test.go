@@ -117,7 +117,7 @@ func TestProgramsAndLongFilesAreUnfit(t *testing.T) {
 	}
 }
 
-// Each script of the repository and each target of its Makefile that a workflow calls is there.
+// Each script and tool of the repository, and each target of its Makefile, that a workflow calls is there.
 func TestWorkflowsCallWhatIsThere(t *testing.T) {
 	const root = "../.."
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
@@ -138,6 +138,12 @@ func TestWorkflowsCallWhatIsThere(t *testing.T) {
 			calls++
 			if info, err := os.Stat(filepath.Join(root, script[1])); err != nil || info.Mode()&0o100 == 0 {
 				t.Errorf("%s calls %s: %v", workflow, script[1], err)
+			}
+		}
+		for _, tool := range regexp.MustCompile(`(?m)^ *- run: cd tools && go run \./(\w+) `).FindAllStringSubmatch(string(text), -1) {
+			calls++
+			if _, err := os.Stat(filepath.Join(root, "tools", tool[1], "main.go")); err != nil {
+				t.Errorf("%s runs tools/%s: %v", workflow, tool[1], err)
 			}
 		}
 		for _, target := range regexp.MustCompile(`(?m)^ *- run: make (\w+)$`).FindAllStringSubmatch(string(text), -1) {

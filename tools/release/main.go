@@ -3,8 +3,9 @@
 // requires the root in that version. So the tags are on a commit of their own, which follows the last one and is on no
 // branch.
 //
-//	go run ./release -dir .. v0.2.0          # tries the version, changes nothing
-//	go run ./release -dir .. -write v0.2.0   # keeps the commit and its tags, to be pushed
+//	go run ./release -dir .. v0.2.0                       # tries the version, changes nothing
+//	go run ./release -dir .. -write v0.2.0                # keeps the commit and its tags, to be pushed
+//	go run ./release -dir .. -published -out dist v0.2.0  # binaries and image of a version that has been pushed
 package main
 
 import (
@@ -27,9 +28,11 @@ import (
 
 const root = "github.com/go-rlock/rlock"
 
+type publishedModule struct{ dir, use string }
+
 // published are the folders of the modules that users get, the root first, and what a program uses of each; nothing
 // of one that is a program itself, which is installed.
-var published = []struct{ dir, use string }{
+var published = []publishedModule{
 	{".", "rlock.New"},
 	{"rlockotel", "rlockotel.New"},
 	{"rlockprom", "rlockprom.New"},
@@ -49,16 +52,29 @@ func main() {
 	log.SetFlags(0)
 	dir := flag.String("dir", "..", "the root of the repository")
 	write := flag.Bool("write", false, "keep the commit and its tags")
+	published := flag.Bool("published", false, "the tags have been pushed: do not try the version, and get it as users do")
+	out := flag.String("out", "", "make the binaries, and write them into this folder")
+	only := flag.String("platform", "", "the only platform to make a binary for, such as linux/amd64")
 	flag.Parse()
 	version := flag.Arg(0)
-	if flag.NArg() != 1 || semver.Canonical(version) != version {
-		log.Fatal("usage: release [-dir DIR] [-write] v1.2.3")
+	if flag.NArg() != 1 || semver.Canonical(version) != version || *published && *write {
+		log.Fatal("usage: release [-dir DIR] [-write | -published] [-out DIR [-platform linux/amd64]] v1.2.3")
+	}
+	wanted := slices.DeleteFunc(slices.Clone(platforms), func(p platform) bool { return *only != "" && p.String() != *only })
+	if len(wanted) == 0 {
+		log.Fatalf("no binary is made for %q", *only)
 	}
 	tmp, err := os.MkdirTemp("", "rlock-release")
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = try(*dir, tmp, version)
+	var env []string
+	if !*published {
+		env, err = try(*dir, tmp, version)
+	}
+	if err == nil && *out != "" {
+		err = binaries(*dir, tmp, *out, version, env, wanted)
+	}
 	if err == nil && *write {
 		err = keep(*dir, filepath.Join(tmp, "tree"), version)
 	}
@@ -71,62 +87,65 @@ func main() {
 }
 
 // try tags the version in a clone, builds a program in a fresh module that gets each module from a proxy, and installs
-// the programs.
-func try(dir, tmp, version string) error {
-	tree, proxy, user := filepath.Join(tmp, "tree"), filepath.Join(tmp, "proxy"), filepath.Join(tmp, "user")
-	if err := os.Mkdir(user, 0o755); err != nil {
-		return err
+// the command line tool. It returns the environment in which go gets the modules from that proxy.
+func try(dir, tmp, version string) (env []string, err error) {
+	tree, user := filepath.Join(tmp, "tree"), filepath.Join(tmp, "user")
+	if env, err = proxied(dir, tmp, version, published...); err != nil {
+		return nil, err
 	}
+	if err := os.Mkdir(user, 0o755); err != nil {
+		return nil, err
+	}
+	imports, body := "", ""
+	get := []string{"get"} // together: each raises what the others require
+	for _, m := range published {
+		if m.use == "" {
+			if err := install(tree, tmp, user, env, m.dir, version); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		imports += fmt.Sprintf("import %q\n", pathOf(m.dir))
+		body += "\t_ = " + m.use + "\n"
+		if m.dir != "." { // the others require the root
+			get = append(get, pathOf(m.dir)+"@"+version)
+		}
+	}
+	program := "package main\n\n" + imports + "\nfunc main() {\n" + body + "}\n"
+	if err := os.WriteFile(filepath.Join(user, "main.go"), []byte(program), 0o644); err != nil {
+		return nil, err
+	}
+	for _, args := range [][]string{{"mod", "init", "user.example/program"}, get, {"build", "-o", os.DevNull, "."}} {
+		if err := run(user, env, "go", args...); err != nil {
+			return nil, err
+		}
+	}
+	return env, nil
+}
+
+// proxied tags the version in a clone, and puts modules of it into a proxy. It returns the environment in which go gets
+// them from there.
+func proxied(dir, tmp, version string, all ...publishedModule) (env []string, err error) {
+	tree, proxy := filepath.Join(tmp, "tree"), filepath.Join(tmp, "proxy")
 	if err := run(dir, nil, "git", "clone", "--quiet", "--no-hardlinks", ".", tree); err != nil {
-		return err
+		return nil, err
 	}
 	if err := tag(tree, version); err != nil {
-		return err
+		return nil, err
 	}
-	program := "package main\n\n"
-	for _, m := range published {
+	for _, m := range all {
 		if err := publish(tree, m.dir, proxy, version); err != nil {
-			return err
+			return nil, err
 		}
-		if m.use != "" {
-			program += fmt.Sprintf("import %q\n", pathOf(m.dir))
-		}
-	}
-	program += "\nfunc main() {\n"
-	for _, m := range published {
-		if m.use != "" {
-			program += "\t_ = " + m.use + "\n"
-		}
-	}
-	program += "}\n"
-	if err := os.WriteFile(filepath.Join(user, "main.go"), []byte(program), 0o644); err != nil {
-		return err
 	}
 	others, err := exec.Command("go", "env", "GOPROXY").Output()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	env := []string{
+	return []string{
 		"GOPROXY=file://" + proxy + "," + strings.TrimSpace(string(others)), "GONOSUMDB=" + root + "," + root + "/*",
 		"GOMODCACHE=" + filepath.Join(tmp, "modules"), "GOFLAGS=-modcacherw", "GOWORK=off",
-	}
-	if err := run(user, env, "go", "mod", "init", "user.example/program"); err != nil {
-		return err
-	}
-	get := []string{"get"}            // together: each raises what the others require
-	for _, m := range published[1:] { // with the root that they require
-		if m.use != "" {
-			get = append(get, pathOf(m.dir)+"@"+version)
-			continue
-		}
-		if err := install(tree, tmp, user, env, m.dir, version); err != nil {
-			return err
-		}
-	}
-	if err := run(user, env, "go", get...); err != nil {
-		return err
-	}
-	return run(user, env, "go", "build", "-o", os.DevNull, ".")
+	}, nil
 }
 
 // install installs a program, which has to know its version, and builds it in the commit that is tagged.
