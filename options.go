@@ -288,13 +288,13 @@ func WithAnonymity() Option { return func(c *config) { c.anonymous = true } }
 
 func init() {
 	seam.Option = func(env seam.Env) any { return Option(func(c *config) { c.env = env }) }
-	seam.Script = func(name string) (text, sha string) { return embedded()[name].Text, embedded()[name].SHA }
+	seam.Script = func(name string) (text, sha string) { return embedded()[name].Text(), embedded()[name].SHA() }
 }
 
 //go:embed scripts/*/*.lua
 var scriptFiles embed.FS
 
-// scripts are read by the first New: that takes 10 ms, which a program that only imports the package need not have.
+// scripts are read by the first New, so that a program that only imports the package need not.
 var scripts = sync.OnceValue(func() *protocol.Files {
 	files, err := protocol.Read(scriptFiles)
 	if err != nil {

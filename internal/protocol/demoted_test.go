@@ -213,7 +213,7 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 	byScript := map[string][]*wire.Request{}
 	for _, q := range all {
 		byScript[q.Name()] = append(byScript[q.Name()], q)
-		if reply, ok := believed(q.Script.Text, q); ok {
+		if reply, ok := believed(q.Script.Text(), q); ok {
 			keys, args := q.Words()
 			t.Errorf("%s of %q %v: %v, want READONLY", q.Name(), keys, args, reply)
 		}
@@ -230,8 +230,8 @@ func TestDemotedMasterSaysReadonlyAboutEachHold(t *testing.T) {
 		if len(byScript[name]) == 0 {
 			t.Errorf("%s has no case", name)
 		}
-		for _, at := range guard.FindAllStringIndex(s.Text, -1) {
-			without := s.Text[:at[0]] + "local _ = 0" + s.Text[at[1]:]
+		for _, at := range guard.FindAllStringIndex(s.Text(), -1) {
+			without := s.Text()[:at[0]] + "local _ = 0" + s.Text()[at[1]:]
 			if slices.ContainsFunc(byScript[name], func(q *wire.Request) bool {
 				_, ok := believed(without, q)
 				return ok

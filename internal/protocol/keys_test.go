@@ -30,13 +30,13 @@ func TestScriptsDeclareTheirKeys(t *testing.T) {
 	rdb := srv.Client()
 	scripts := map[string]string{}
 	for name, s := range site.Scripts {
-		scripts[s.SHA] = name
-		rdb.ScriptLoad(bg, s.Text)
+		scripts[s.SHA()] = name
+		rdb.ScriptLoad(bg, s.Text())
 	}
 	runs := srv.Scripts(t)
 	do := func(q *wire.Request) {
 		keys, args := q.Words()
-		_ = rdb.EvalSha(bg, q.Script.SHA, keys, args...).Err() // most are refused in some states
+		_ = rdb.EvalSha(bg, q.Script.SHA(), keys, args...).Err() // most are refused in some states
 	}
 	me, holder := redistest.HoldID("me:1"), redistest.HoldID("holder:1")
 	waiters := func(l Protocol, names *Names) {

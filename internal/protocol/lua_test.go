@@ -25,14 +25,14 @@ func TestScriptsCompile(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	defer rdb.Close()
 	for name, s := range loaded(t) {
-		if err := rdb.ScriptLoad(context.Background(), s.Text).Err(); err != nil {
+		if err := rdb.ScriptLoad(context.Background(), s.Text()).Err(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if head := "-- " + s.Name + ": "; !strings.HasPrefix(s.Text, head) {
+		if head := "-- " + s.Name + ": "; !strings.HasPrefix(s.Text(), head) {
 			t.Errorf("%s does not begin with %q", name, head)
 		}
 		for _, entry := range []string{"KEYS[1]", "Reply", "Caller", "Twice"} {
-			if !strings.Contains(s.Text, "\n-- "+entry) {
+			if !strings.Contains(s.Text(), "\n-- "+entry) {
 				t.Errorf("%s says nothing of %s", name, entry)
 			}
 		}

@@ -30,9 +30,9 @@ func TestRequestsSentTogetherRunAsOneScript(t *testing.T) {
 			site := siteOn(t, rdb)
 			sent := &sentScripts{t: t, names: map[any]string{}}
 			for name, s := range site.Scripts {
-				sent.names[s.SHA], sent.names[s.Text] = name, name
+				sent.names[s.SHA()], sent.names[s.Text()] = name, name
 				if s.Many != nil {
-					sent.names[s.Many.SHA], sent.names[s.Many.Text] = s.Many.Name, s.Many.Name
+					sent.names[s.Many.SHA()], sent.names[s.Many.Text()] = s.Many.Name, s.Many.Name
 				}
 			}
 			rdb.AddHook(sent)

@@ -238,7 +238,7 @@ func TestNobodyTakesALockOverData(t *testing.T) {
 		verdict(t, l, entry(a), Granted)
 		waits(t, l, b)
 		put := newRequest(site, "data", []string{n.Lock}, nil, readBool)
-		put.r.Script = wire.NewScript("data", "return redis.call('hset', KEYS[1], 'product:12', '3')", false)
+		put.r.Script = wire.NewScript("data", func() (string, bool) { return "return redis.call('hset', KEYS[1], 'product:12', '3')", false })
 		want(t, Request[bool](put), true)
 		want(t, l.Release(a, 0), Done)
 		r := l.Enter(waiting(b)).Do(bg, 5*time.Second)

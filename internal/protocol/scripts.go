@@ -35,9 +35,31 @@ func Load(fsys fs.FS, override map[string]string) (Scripts, error) {
 
 // Files are the texts of scripts and of the parts that they share.
 type Files struct {
-	texts   map[string]string
-	scripts Scripts
-	parts   map[string]map[string]bool // names of the texts that each script includes, by script
+	files    map[string][]piece
+	scripts  Scripts
+	included map[string]map[string]bool // names of the files that each script includes, by script
+}
+
+// piece is a part of a file: a text, or the name of a file that is included there.
+type piece struct {
+	text, file string
+	whenServed bool // the file is included only in the variant for WhenServed
+}
+
+// split returns the pieces of a file.
+func split(text string) (all []piece) {
+	begun, end := 0, 0
+	for line := range strings.Lines(text) {
+		end += len(line)
+		what, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), "-- include ")
+		if !ok {
+			continue
+		}
+		what, whenServed := strings.CutSuffix(what, WhenServed)
+		all = append(all, piece{text: text[begun : end-len(line)]}, piece{file: included + "/" + what, whenServed: whenServed})
+		begun = end
+	}
+	return append(all, piece{text: text[begun:]})
 }
 
 // Read reads the files scripts/*/*.lua of fsys. A line "-- include NAME" of a script stands
@@ -48,15 +70,15 @@ func Read(fsys fs.FS) (*Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Files{texts: map[string]string{}, scripts: Scripts{}, parts: map[string]map[string]bool{}}
+	f := &Files{files: map[string][]piece{}, scripts: Scripts{}, included: map[string]map[string]bool{}}
 	for _, file := range files {
 		text, err := fs.ReadFile(fsys, file)
 		if err != nil {
 			return nil, err
 		}
-		f.texts[strings.TrimSuffix(strings.TrimPrefix(file, "scripts/"), ".lua")] = string(text)
+		f.files[strings.TrimSuffix(strings.TrimPrefix(file, "scripts/"), ".lua")] = split(string(text))
 	}
-	for name := range f.texts {
+	for name := range f.files {
 		if err := f.assemble(name); err != nil {
 			return nil, err
 		}
@@ -70,7 +92,7 @@ func (f *Files) assemble(name string) error {
 		return nil
 	}
 	for _, served := range []bool{false, true} {
-		in := includer{texts: f.texts, served: served, inclusions: map[string]bool{}}
+		in := includer{files: f.files, served: served, inclusions: map[string]bool{}}
 		if err := in.add(name); err != nil {
 			return fmt.Errorf("script %s: %w", name, err)
 		}
@@ -81,9 +103,11 @@ func (f *Files) assemble(name string) error {
 			}
 			variant += WhenServed
 		}
-		text := in.out.String()
-		f.scripts[variant] = wire.NewScript(name, text, strings.Contains(text, "local function announce("))
-		f.parts[name] = in.inclusions // a variant comes second, and includes more files
+		f.scripts[variant] = wire.NewScript(name, func() (text string, publishes bool) {
+			text = strings.Join(in.texts, "")
+			return text, strings.Contains(text, "local function announce(")
+		})
+		f.included[name] = in.inclusions // a variant comes second, and includes more files
 	}
 	return nil
 }
@@ -92,16 +116,16 @@ func (f *Files) assemble(name string) error {
 // "shared/ttl". It fails if there is no text of that name, or if one includes a file that does not
 // exist.
 func (f *Files) Scripts(override map[string]string) (Scripts, error) {
-	changed := &Files{texts: maps.Clone(f.texts), scripts: maps.Clone(f.scripts), parts: map[string]map[string]bool{}}
+	changed := &Files{files: maps.Clone(f.files), scripts: maps.Clone(f.scripts), included: map[string]map[string]bool{}}
 	for name, text := range override {
-		if _, ok := f.texts[name]; !ok {
+		if _, ok := f.files[name]; !ok {
 			return nil, fmt.Errorf("there is no script %q", name)
 		}
-		changed.texts[name] = text
+		changed.files[name] = split(text)
 	}
-	for name, parts := range f.parts {
-		for part := range parts {
-			if _, ok := override[part]; !ok {
+	for name, files := range f.included {
+		for file := range files {
+			if _, ok := override[file]; !ok {
 				continue
 			}
 			delete(changed.scripts, name+WhenServed)
@@ -113,9 +137,7 @@ func (f *Files) Scripts(override map[string]string) (Scripts, error) {
 	}
 	for name, many := range changed.scripts {
 		if name, ok := strings.CutSuffix(name, forMany); ok {
-			one := *changed.scripts[name] // others may have different scripts for many
-			one.Many = many
-			changed.scripts[name] = &one
+			changed.scripts[name] = changed.scripts[name].WithMany(many) // others may have different scripts for many
 		}
 	}
 	return changed.scripts, nil
@@ -124,32 +146,29 @@ func (f *Files) Scripts(override map[string]string) (Scripts, error) {
 // quarantine is included only in the variants for clients with a failover quarantine.
 const quarantine = "quarantine"
 
-// includer assembles one script.
+// includer finds the texts of one script.
 type includer struct {
-	texts      map[string]string
+	files      map[string][]piece
 	served     bool
-	inclusions map[string]bool // texts included so far, by name
-	out        strings.Builder
+	inclusions map[string]bool // files included so far, by name
+	texts      []string
 }
 
 func (in *includer) add(name string) error {
-	text, ok := in.texts[name]
+	pieces, ok := in.files[name]
 	if !ok {
 		return fmt.Errorf("there is no file %s.lua", name)
 	}
 	in.inclusions[name] = true
-	for line := range strings.Lines(text) {
-		what, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), "-- include ")
-		if !ok {
-			in.out.WriteString(line)
+	for _, p := range pieces {
+		if p.file == "" {
+			in.texts = append(in.texts, p.text)
 			continue
 		}
-		what, conditional := strings.CutSuffix(what, WhenServed)
-		what = included + "/" + what
-		if in.inclusions[what] || conditional && !in.served {
+		if in.inclusions[p.file] || p.whenServed && !in.served {
 			continue
 		}
-		if err := in.add(what); err != nil {
+		if err := in.add(p.file); err != nil {
 			return err
 		}
 	}

@@ -35,10 +35,10 @@ func TestLoadIncludesEachFileOnceAndInOrderOfNeed(t *testing.T) {
 		switch {
 		case s == nil:
 			t.Errorf("no script %q", name)
-		case s.Text != want:
-			t.Errorf("%s is %q, want %q", name, s.Text, want)
-		case s.Publishes != strings.Contains(want, "announce("):
-			t.Errorf("%s: Publishes is %v", name, s.Publishes)
+		case s.Text() != want:
+			t.Errorf("%s is %q, want %q", name, s.Text(), want)
+		case s.Publishes() != strings.Contains(want, "announce("):
+			t.Errorf("%s: Publishes is %v", name, s.Publishes())
 		case s.Name != strings.TrimSuffix(name, WhenServed):
 			t.Errorf("%s has the name %q", name, s.Name)
 		}
@@ -51,7 +51,7 @@ func TestLoadIncludesEachFileOnceAndInOrderOfNeed(t *testing.T) {
 func TestLoadReplacesTextsByName(t *testing.T) {
 	files := filesOf(map[string]string{"shared/ttl": "ttl\n", "lock/enter": "-- include ttl\nenter\n"})
 	all, err := Load(files, map[string]string{"shared/ttl": "other\n"})
-	if err != nil || all["lock/enter"].Text != "other\nenter\n" {
+	if err != nil || all["lock/enter"].Text() != "other\nenter\n" {
 		t.Error(all, err)
 	}
 	if _, err := Load(files, map[string]string{"lock/entr": ""}); err == nil {

@@ -65,7 +65,7 @@ func (s *Site) Survey(ctx context.Context, d *wire.Deployment, node redis.Univer
 		config := pipe.Do(ctx, "config", "get", "maxmemory*")
 		user := pipe.Do(ctx, "acl", "whoami")
 		script := s.Scripts["lock/permitted"]
-		permitted := pipe.Do(ctx, append([]any{"eval", script.Text, 0}, Args(all)...)...)
+		permitted := pipe.Do(ctx, append([]any{"eval", script.Text(), 0}, Args(all)...)...)
 		var wait *redis.Cmd
 		if n, ms := d.Acks(); n > 0 {
 			wait = pipe.Do(ctx, "wait", n, ms.Milliseconds())

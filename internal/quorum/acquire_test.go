@@ -268,7 +268,7 @@ func TestSlowNodesMakeUpForARefusedRaise(t *testing.T) {
 		s.rdb.Set(bg, h.counter, 100*(i+1), 0)
 	}
 	h.on(0, "raise", faultproxy.Error)
-	acquire := loaded()["quorum/acquire"].SHA
+	acquire := loaded()["quorum/acquire"].SHA()
 	for _, s := range h.servers[3:] {
 		s.proxy.Delay(func(c faultproxy.Command) time.Duration {
 			if c.IsScript(acquire) {
@@ -387,7 +387,7 @@ func TestWaiterAsksTheForemostNodeFirst(t *testing.T) {
 	waiter.warm()
 	id, _ := holder.mustEnter()
 	holder.quiet()
-	sha := loaded()["quorum/acquire"].SHA
+	sha := loaded()["quorum/acquire"].SHA()
 	asked := func() (all []int) {
 		for _, s := range servers {
 			all = append(all, s.proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) }))
@@ -455,7 +455,7 @@ func TestWaiterAsksAllNodesWhenNobodyGetsOn(t *testing.T) {
 	h.warm()
 	e := h.entry()
 	e.Wait, e.Tries = true, 2
-	sha := loaded()["quorum/acquire"].SHA
+	sha := loaded()["quorum/acquire"].SHA()
 	asked := func(rival func(look int) string) (all int) {
 		h.servers[1].proxy.ResetLog()
 		for look := range 2 * togetherEvery {
@@ -489,7 +489,7 @@ func TestCutOffTryTakesItsVotesBack(t *testing.T) {
 	for i := range 2 {
 		h.servers[i].proxy.ResetLog()
 	}
-	sha := loaded()["quorum/acquire"].SHA
+	sha := loaded()["quorum/acquire"].SHA()
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
 	go func() {
@@ -561,7 +561,7 @@ func TestLateCopyOfAnAcquireDoesNotVote(t *testing.T) {
 	if got := h.tombstones(); !slices.Equal(got, []int{0, 1, 0}) {
 		t.Fatalf("tombstones %v", got)
 	}
-	sha, replayed := loaded()["quorum/acquire"].SHA, 0
+	sha, replayed := loaded()["quorum/acquire"].SHA(), 0
 	for _, c := range h.servers[1].proxy.Commands() {
 		if c.IsScript(sha) && strings.Contains(strings.Join(c.Args, " "), id) {
 			if err := h.servers[1].proxy.Replay(c); err != nil {
@@ -580,7 +580,7 @@ func TestVoteBehindAnUnreadableReplyIsTakenBack(t *testing.T) {
 	t.Parallel()
 	h := join(t, miniServers(t, 3))
 	h.warm()
-	h.nodes[2].Wire.Redis().AddHook(garbling(loaded()["quorum/acquire"].SHA))
+	h.nodes[2].Wire.Redis().AddHook(garbling(loaded()["quorum/acquire"].SHA()))
 	id, _ := h.mustEnter()
 	h.quiet()
 	if v := h.votes(); v != id+" "+id+" "+id {

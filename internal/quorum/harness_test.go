@@ -264,7 +264,7 @@ func (h *home) quiet() {
 // on has a node do something with each run of a script. met waits until it has been done: a
 // request that a call does not wait for may come to the node after the call.
 func (h *home) on(node int, script string, action faultproxy.Action) (met func()) {
-	sha := loaded()["quorum/"+script].SHA
+	sha := loaded()["quorum/"+script].SHA()
 	var n atomic.Int64
 	h.servers[node].proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
 		if c.IsScript(sha) {

@@ -189,7 +189,7 @@ func TestWatchdogAsksASilentNodeOnce(t *testing.T) {
 	id, _ := h.mustEnter()
 	h.quiet()
 	h.on(2, "renew", faultproxy.Hold)
-	sha := loaded()["quorum/renew"].SHA
+	sha := loaded()["quorum/renew"].SHA()
 	asked := func() int {
 		return h.servers[2].proxy.Count(func(c faultproxy.Command) bool {
 			return c.IsScript(sha) && strings.Contains(strings.Join(c.Args, " "), id)
@@ -397,7 +397,7 @@ func (h *home) late(refuse bool, ahead int64) (id string, arrive func()) {
 		s.rdb.Set(bg, h.counter, count, 0)
 	}
 	e, held := h.entry(), make(chan struct{})
-	acquire := loaded()["quorum/acquire"].SHA
+	acquire := loaded()["quorum/acquire"].SHA()
 	for i := 3; i < 5; i++ {
 		h.servers[i].proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
 			switch {

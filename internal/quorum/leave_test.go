@@ -58,7 +58,7 @@ func TestNodeIsNotAskedForItsVoteAfterTheRelease(t *testing.T) {
 			t.Parallel()
 			h := join(t, miniServers(t, 3))
 			h.warm()
-			sha := loaded()["quorum/"+script].SHA
+			sha := loaded()["quorum/"+script].SHA()
 			asked := func() int {
 				return h.servers[2].proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) })
 			}
@@ -145,8 +145,8 @@ func TestReleaseReportsTheStateOfTheHold(t *testing.T) {
 			id, _ := h.mustEnter()
 			h.quiet()
 			first := func(node int, action faultproxy.Action) {
-				h.servers[node].rdb.ScriptLoad(bg, loaded()["quorum/release"].Text)
-				sha, struck := loaded()["quorum/release"].SHA, new(atomic.Bool)
+				h.servers[node].rdb.ScriptLoad(bg, loaded()["quorum/release"].Text())
+				sha, struck := loaded()["quorum/release"].SHA(), new(atomic.Bool)
 				h.servers[node].proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
 					if c.IsScript(sha) && !struck.Swap(true) {
 						return action
@@ -222,10 +222,10 @@ func TestReleaseAsksTheOthersIfVotersAreSilent(t *testing.T) {
 			id, _ := h.mustEnter()
 			h.quiet()
 			for _, s := range h.servers {
-				s.rdb.ScriptLoad(bg, loaded()["quorum/release"].Text)
+				s.rdb.ScriptLoad(bg, loaded()["quorum/release"].Text())
 			}
 			h.pass()
-			release := loaded()["quorum/release"].SHA
+			release := loaded()["quorum/release"].SHA()
 			for i, vote := range c.votes + c.others {
 				switch rdb := h.servers[i].rdb; vote {
 				case 'v':
@@ -378,7 +378,7 @@ func TestReleaseUsesTheCounterOfALateVote(t *testing.T) {
 	for _, s := range h.servers { // so that each is at the token with its vote
 		s.rdb.Set(bg, h.counter, 100, 0)
 	}
-	acquire, release := loaded()["quorum/acquire"].SHA, loaded()["quorum/release"].SHA
+	acquire, release := loaded()["quorum/acquire"].SHA(), loaded()["quorum/release"].SHA()
 	releasing := make(chan struct{})
 	began := sync.OnceFunc(func() { close(releasing) })
 	for i, s := range h.servers {
@@ -414,7 +414,7 @@ func TestReleaseWritesTheTokenToNodesThatHaveLostIt(t *testing.T) {
 	t.Parallel()
 	h := join(t, miniServers(t, 3))
 	h.warm()
-	release := loaded()["quorum/release"].SHA
+	release := loaded()["quorum/release"].SHA()
 	for _, lost := range []int{-1, 0, 1} { // which of the releases to the node
 		id, token := h.mustEnter()
 		h.quiet()
@@ -466,7 +466,7 @@ func TestReleaseReportsALossIfTheTokenCannotBeWritten(t *testing.T) {
 		for i := range 2 {
 			h.servers[i].rdb.FlushAll(bg)
 		}
-		release := loaded()["quorum/release"].SHA
+		release := loaded()["quorum/release"].SHA()
 		n := 0
 		h.servers[0].proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
 			if c.IsScript(release) {

@@ -122,7 +122,7 @@ func TestForceUnlockWaitsForAllNodes(t *testing.T) {
 	h.ForceUnlock("nobody:1").Do(bg, budget) // loads the script
 	id, _ := h.mustEnter()
 	h.quiet()
-	proxy, sha := h.servers[2].proxy, loaded()["quorum/force_unlock"].SHA
+	proxy, sha := h.servers[2].proxy, loaded()["quorum/force_unlock"].SHA()
 	reached, free := make(chan struct{}), make(chan struct{})
 	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
 		if c.IsScript(sha) {
@@ -155,7 +155,7 @@ func TestForceUnlockLeavesANewerHold(t *testing.T) {
 	h.ForceUnlock("nobody:1").Do(bg, budget) // loads the script
 	h.mustEnter()
 	h.quiet()
-	sha := loaded()["quorum/force_unlock"].SHA
+	sha := loaded()["quorum/force_unlock"].SHA()
 	for _, s := range h.servers {
 		asked := 0
 		s.proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
@@ -186,7 +186,7 @@ func TestRepeatedForceUnlockDoesNotKnow(t *testing.T) {
 	h.quiet()
 	for i := range 2 {
 		proxy, first := h.servers[i].proxy, true
-		sha := loaded()["quorum/force_unlock"].SHA
+		sha := loaded()["quorum/force_unlock"].SHA()
 		proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
 			if c.IsScript(sha) && first {
 				first = false

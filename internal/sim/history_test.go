@@ -141,7 +141,7 @@ func (j *judge) scriptNames() map[string]string {
 		}
 		j.scripts = map[string]string{}
 		for name, script := range all {
-			j.scripts[script.Text], j.scripts[script.SHA] = name, name
+			j.scripts[script.Text()], j.scripts[script.SHA()] = name, name
 		}
 	})
 	return j.scripts

@@ -63,7 +63,7 @@ func asking(script *Script, which string) *Request {
 	return r
 }
 
-var script = NewScript("test/ask", "return ARGV[1]", false)
+var script = NewScript("test/ask", func() (string, bool) { return "return ARGV[1]", false })
 
 // A reply that comes after its call has returned does not become the answer of a later call,
 // although calls and workers are reused.
@@ -341,5 +341,18 @@ func TestOneEffectOfTwoCopies(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A program uses a few of all the scripts: a text is made when it is needed, once for a script and its WithMany.
+func TestScriptIsAssembledOnceWhenItIsNeeded(t *testing.T) {
+	made := 0
+	s := NewScript("a", func() (string, bool) { made++; return "return 1", true })
+	with := s.WithMany(echoes)
+	if made != 0 {
+		t.Fatal("made before it was needed")
+	}
+	if s.Text() != "return 1" || with.Text() != s.Text() || with.SHA() != "e0e1f9fabfc9d4800c877a703b823ac0578ff8db" || !with.Publishes() || with.Many != echoes || made != 1 {
+		t.Errorf("%+v, %+v: made %d times", s, with, made)
 	}
 }

@@ -18,9 +18,11 @@ import (
 )
 
 // echoes is echo for several requests together.
-var echoes = NewScript("echoes", "local all = {} for i = 1, #KEYS do all[i] = ARGV[i] end return all", false)
+var echoes = NewScript("echoes", func() (string, bool) {
+	return "local all = {} for i = 1, #KEYS do all[i] = ARGV[i] end return all", false
+})
 
-var echoOfMany = &Script{Name: echo.Name, Text: echo.Text, SHA: echo.SHA, sha: echo.sha, Many: echoes}
+var echoOfMany = echo.WithMany(echoes)
 
 // echoWithOthers returns a request for an echo, which one script may do for several requests.
 func echoWithOthers(text string) *Request {

@@ -50,7 +50,9 @@ func behindFor(t *testing.T, reply time.Duration) (*Deployment, *faultproxy.Prox
 	return d, proxy
 }
 
-var echo = NewScript("echo", "if ARGV[1] == 'bad' then return redis.call('hget', KEYS[1], 'f') end return ARGV[1]", false)
+var echo = NewScript("echo", func() (string, bool) {
+	return "if ARGV[1] == 'bad' then return redis.call('hget', KEYS[1], 'f') end return ARGV[1]", false
+})
 
 // errand is a request for an echo.
 type errand struct {
@@ -89,7 +91,7 @@ func (e *errand) must(t *testing.T, unsure bool) {
 
 // isEcho reports whether a command is a request for the echo of a text.
 func isEcho(c faultproxy.Command, text string) bool {
-	return c.IsScript(echo.SHA) && c.Args[len(c.Args)-1] == text
+	return c.IsScript(echo.SHA()) && c.Args[len(c.Args)-1] == text
 }
 
 // warm loads the script into the server.

@@ -8,16 +8,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // Script is one atomic operation on Redis. It may run twice.
 type Script struct {
-	Name, Text, SHA string
-	sha             any // SHA as an argument, allocated once
-	// Publishes: the reply may be {reply, reason why Redis refused to publish}.
-	Publishes bool
+	Name string
+	text func() *scriptText
 
 	// Many, unless nil, does the same for several requests to one server: it gets the keys of all
 	// of them, and then their arguments. It replies with a list, in which nil means that this
@@ -25,12 +24,37 @@ type Script struct {
 	Many *Script
 }
 
-// NewScript returns a script.
-func NewScript(name, text string, publishes bool) *Script {
-	sum := sha1.Sum([]byte(text))
-	sha := hex.EncodeToString(sum[:])
-	return &Script{Name: name, Text: text, SHA: sha, sha: sha, Publishes: publishes}
+// scriptText is the text of a script, and what follows from it.
+type scriptText struct {
+	text, sha string
+	boxed     any // sha as an argument, allocated once
+	publishes bool
 }
+
+// NewScript returns a script. Its text, and whether it publishes, are asked for when they are first needed: a program uses a
+// few of all the scripts.
+func NewScript(name string, assemble func() (text string, publishes bool)) *Script {
+	return &Script{Name: name, text: sync.OnceValue(func() *scriptText {
+		text, publishes := assemble()
+		sum := sha1.Sum([]byte(text))
+		sha := hex.EncodeToString(sum[:])
+		return &scriptText{text: text, sha: sha, boxed: sha, publishes: publishes}
+	})}
+}
+
+// WithMany returns the script with many as its Many.
+func (s *Script) WithMany(many *Script) *Script {
+	return &Script{Name: s.Name, text: s.text, Many: many}
+}
+
+// Text returns what a server runs.
+func (s *Script) Text() string { return s.text().text }
+
+// SHA returns the SHA-1 of the text, in hexadecimal digits.
+func (s *Script) SHA() string { return s.text().sha }
+
+// Publishes reports whether the reply may be {reply, reason why Redis refused to publish}.
+func (s *Script) Publishes() bool { return s.text().publishes }
 
 // Request is one run of a script. Its first key routes it in a cluster. Each renewal has one, so its
 // size matters.
@@ -203,9 +227,9 @@ func (r *Request) nArgs() int { return int(r.n-r.keys) + len(r.Args) }
 // words appends the first words of a command that runs the script.
 func (s *Script) words(to []any, whole bool, keys int) []any {
 	if whole {
-		return append(to, "eval", s.Text, keys)
+		return append(to, "eval", s.Text(), keys)
 	}
-	return append(to, "evalsha", s.sha, keys)
+	return append(to, "evalsha", s.text().boxed, keys)
 }
 
 func (r *Request) appendKeys(to []any) []any {
@@ -312,7 +336,7 @@ func Fields(val any) map[string]any {
 // unwrapPublish splits a reply of the form {reply, reason why Redis refused to publish}, or {reply, number
 // of connections that got the message}: see scripts/shared/publish.lua.
 func unwrapPublish(r *Request, val any) (reply any, receivers int, why string) {
-	if r.Script == nil || !r.Script.Publishes {
+	if r.Script == nil || !r.Script.Publishes() {
 		return val, 0, ""
 	}
 	if list, ok := val.([]any); ok && len(list) == 2 {

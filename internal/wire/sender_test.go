@@ -165,7 +165,7 @@ func TestRequestsShareAPipeline(t *testing.T) {
 	c.all.Wait()
 	conns := map[int]bool{}
 	for _, cmd := range c.proxy.Commands()[before:] {
-		if cmd.IsScript(echo.SHA) {
+		if cmd.IsScript(echo.SHA()) {
 			conns[cmd.Conn] = true
 		}
 	}
@@ -1069,7 +1069,7 @@ func TestNobodyAsksAgainHowToPublish(t *testing.T) {
 func TestPipelineOfSeveralScriptsForMany(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, nil)
-	if err := c.rdb.ScriptLoad(bg, echoes.Text).Err(); err != nil {
+	if err := c.rdb.ScriptLoad(bg, echoes.Text()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	before := len(c.proxy.Commands())
@@ -1087,7 +1087,7 @@ func TestPipelineOfSeveralScriptsForMany(t *testing.T) {
 	c.all.Wait()
 	conns, scripts := map[int]bool{}, map[string]int{} // by number of keys
 	for _, cmd := range c.proxy.Commands()[before:] {
-		if cmd.IsScript(echoes.SHA) && cmd.Name == "evalsha" {
+		if cmd.IsScript(echoes.SHA()) && cmd.Name == "evalsha" {
 			conns[cmd.Conn] = true
 			scripts[cmd.Args[1]]++
 		}

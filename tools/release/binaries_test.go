@@ -47,7 +47,9 @@ func TestBinariesOfARelease(t *testing.T) {
 	saysVersion(t, files["rlock"], version)
 
 	var bom struct {
-		Metadata   struct{ Component struct{ Name, Version string } }
+		Metadata struct {
+			Component struct{ Name, Version string }
+		}
 		Components []struct{ Name, Version, Purl string }
 	}
 	if err := json.Unmarshal(read(t, out, name+".cdx.json"), &bom); err != nil {
