@@ -16,6 +16,7 @@ import (
 type verdict struct {
 	acquires, unknown   int
 	losses, falseLosses int
+	undisturbed         int // holds of half a lease or more without a fault near them, which may not be lost
 	doubles, unreported int // pairs of holds at the same time; those of which neither got an error
 	unordered           int // tokens
 	updates, lost       int // of the registers without a fence
@@ -32,6 +33,7 @@ type verdict struct {
 func (v *verdict) plus(w verdict) {
 	for _, sum := range []struct{ to, from *int }{
 		{&v.acquires, &w.acquires}, {&v.unknown, &w.unknown}, {&v.losses, &w.losses}, {&v.falseLosses, &w.falseLosses},
+		{&v.undisturbed, &w.undisturbed},
 		{&v.doubles, &w.doubles}, {&v.unreported, &w.unreported}, {&v.unordered, &w.unordered}, {&v.updates, &w.updates},
 		{&v.lost, &w.lost}, {&v.fenced, &w.fenced}, {&v.lostFenced, &w.lostFenced}, {&v.left, &w.left}, {&v.denied, &w.denied}, {&v.strange, &w.strange},
 		{&v.turns, &w.turns}, {&v.late, &w.late},
@@ -190,18 +192,24 @@ func (v *verdict) tokens(some []*claim) {
 	}
 }
 
-// lossesOf counts losses, and those that nothing explains: no fault of the process or of a server, from a lease before
-// the acquire was called to the report.
+// lossesOf counts losses, and those that nothing explains: no fault that hit the process or a server, from a lease before
+// the acquire was called, or from when a failover may have begun that came late, to the report.
 func (v *verdict) lossesOf(all []*claim, faults []check.Operation, top *topology) {
+	since := int64(top.lease + top.more)
 	for _, c := range all {
+		isNear := func(until int64) bool {
+			return slices.ContainsFunc(faults, func(f check.Operation) bool {
+				return f.Out == check.OK && (f.Key == everybody || f.Key == c.process) && f.Call <= until && f.Return >= c.asked-since
+			})
+		}
 		if c.loss.Do == "" {
+			if time.Duration(c.valid-c.granted) >= top.lease/2 && !isNear(c.valid) {
+				v.undisturbed++
+			}
 			continue
 		}
 		v.losses++
-		near := func(f check.Operation) bool {
-			return (f.Key == everybody || f.Key == c.process) && f.Call <= c.loss.Return && f.Return >= c.asked-int64(top.lease)
-		}
-		if !slices.ContainsFunc(faults, near) {
+		if !isNear(c.loss.Return) {
 			v.falseLosses++
 			v.wrong = append(v.wrong, fmt.Sprintf("%s lost %s without a fault: %s", c.process, c.key, c.loss.Value))
 		}
@@ -241,6 +249,7 @@ func (v *verdict) lacking(faults []string) (lacks []string) {
 	}
 	least("acquires", v.acquires, 60)
 	least("losses", v.losses, 1)
+	least("long holds without a fault near them", v.undisturbed, 1)
 	least("unknown outcomes", v.unknown, 2)
 	least("updates with a fence", v.fenced, 30)
 	least("updates without a fence", v.updates, 30)
@@ -251,7 +260,7 @@ func (v *verdict) lacking(faults []string) (lacks []string) {
 	return lacks
 }
 
-const header = "| topology | acquires | unknown | losses | false | double holds | unreported | tokens out of order | updates lost | with a fence | keys left | first acquire | longest turn | faults that hit |"
+const header = "| topology | acquires | unknown | losses | false | undisturbed | double holds | unreported | tokens out of order | updates lost | with a fence | keys left | first acquire | longest turn | faults that hit |"
 
 func (v *verdict) row(name string) string {
 	var faults []string
@@ -259,7 +268,7 @@ func (v *verdict) row(name string) string {
 		faults = append(faults, fmt.Sprintf("%s %d", fault, n))
 	}
 	slices.Sort(faults)
-	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d | %d | %d | %d of %d | %d of %d | %d | %d ms | %d ms | %s |", name, v.acquires, v.unknown,
-		v.losses, v.falseLosses, v.doubles, v.unreported, v.unordered, v.lost, v.updates, v.lostFenced, v.fenced, v.left,
+	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d | %d | %d | %d | %d of %d | %d of %d | %d | %d ms | %d ms | %s |", name, v.acquires, v.unknown,
+		v.losses, v.falseLosses, v.undisturbed, v.doubles, v.unreported, v.unordered, v.lost, v.updates, v.lostFenced, v.fenced, v.left,
 		v.recovery.Milliseconds(), v.longest.Milliseconds(), strings.Join(faults, ", "))
 }

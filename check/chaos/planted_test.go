@@ -37,6 +37,23 @@ func TestABrokenLockBreaksItsPromises(t *testing.T) {
 	}
 }
 
+// A lease that ends without a fault is found, also if until then a fault was near each loss.
+func TestALeaseThatEndsWithoutAFaultIsFound(t *testing.T) {
+	t.Parallel()
+	a, began := newArena(t, topologies[0], 1, removed), time.Now()
+	for rnd := rand.New(rand.NewPCG(1, 1)); time.Since(began) < 5*a.top.lease; {
+		a.strikeServer(rnd, "server stops")
+	}
+	v := a.finish()
+	// Others hold the lock before its client notices the loss: exclusion and tokens are not the subject.
+	if broken := v.broken(promises{}); len(broken) != 1 || !strings.HasSuffix(broken[0], " false losses") {
+		t.Errorf("%q instead of false losses alone", broken)
+	}
+	if v.falseLosses >= v.losses {
+		t.Errorf("none of %d losses has a fault near it", v.losses)
+	}
+}
+
 // Where no option prevents it, faults let two hold a lock, and the judge finds them.
 func TestTwoHoldWithoutTheOption(t *testing.T) {
 	for name, fault := range map[string]string{
@@ -96,6 +113,8 @@ func TestTheJudgeFindsWhatIsPlanted(t *testing.T) {
 		}
 	}
 	fault := check.Operation{Do: check.Fault, Key: "p1", Value: "cut", Out: check.OK, Call: 20, Return: 25}
+	missed := fault
+	missed.Out = check.Refused
 	top := &topology{lease: 10 * time.Nanosecond}
 	everything := promises{excludes: true, ordered: true, fenced: true, reported: true}
 	for name, run := range map[string]struct {
@@ -109,6 +128,7 @@ func TestTheJudgeFindsWhatIsPlanted(t *testing.T) {
 		"the same token": {slices.Concat(hold("p1", "1", 2, 10, 11, 12, check.OK), hold("p2", "2", 2, 21, 30, 32, check.OK)), []string{"1 tokens out of order"}},
 		"false loss":     {append(hold("p2", "1", 1, 10, 20, 22, check.Lost), fault), []string{"1 false losses"}},
 		"old fault":      {append(hold("p1", "1", 1, 40, 50, 52, check.Lost), fault), []string{"1 false losses"}},
+		"missed":         {append(hold("p1", "1", 1, 10, 20, 22, check.Lost), missed), []string{"1 false losses"}},
 		"loss by fault":  {append(hold("p1", "1", 1, 10, 20, 22, check.Lost), fault), nil},
 		"a mixed reply":  {[]check.Operation{{Do: check.Acquire, Key: "a", Value: "rlock: unexpected reply from Redis: 1", Call: 1, Return: 2}}, []string{"1 errors that no fault explains"}},
 		"no turn":        {[]check.Operation{{Do: check.Turn, Key: "a", Call: 1, Return: check.Never}}, []string{"1 turns that came late"}},

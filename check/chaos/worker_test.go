@@ -34,7 +34,11 @@ const (
 const (
 	unshared = "unshared" // each process has locks of its own
 	unfenced = "unfenced" // unshared, and the register has no fence
+	removed  = "removed"  // its holder removes it from Redis, as if something else had done so, but not in its first two leases
 )
+
+// started is when this process did.
+var started = time.Now()
 
 // worker is a process that locks.
 type worker struct {
@@ -111,7 +115,7 @@ func (g *goroutine) lock() (key string, l rlock.Locker) {
 }
 
 func (g *goroutine) opened(kind, key string) rlock.Locker {
-	if g.broken != "" {
+	if g.broken == unshared || g.broken == unfenced {
 		return g.open(kind, key+"-"+g.name)
 	}
 	if g.rnd.IntN(2) == 0 {
@@ -152,7 +156,13 @@ func (g *goroutine) hold(key string, l rlock.Locker, wait time.Duration, linger 
 		end(check.Operation{Out: check.Unknown, Value: err.Error()})
 		return false
 	}
-	g.section(key, hold, lease, linger)
+	if g.broken == removed && linger && time.Since(started) > 2*g.top.lease {
+		_, _ = l.(interface {
+			ForceUnlock(context.Context) (bool, error)
+		}).ForceUnlock(bg)
+	} else {
+		g.section(key, hold, lease, linger)
+	}
 	end = g.log.Call(check.Operation{Do: check.Release, Key: key, Hold: hold})
 	end(ended(lease.Unlock(bg)))
 	return true
