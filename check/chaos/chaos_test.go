@@ -138,7 +138,7 @@ func (a *arena) countUpdates(v *verdict) {
 	}
 }
 
-// countKeys counts the keys that docs/keys.md does not name, when each lease is over that a killed process, or a copy of a
+// countKeys counts denials, and the keys that docs/keys.md does not name, when each lease is over that a killed process, or a copy of a
 // request, has left.
 func (a *arena) countKeys(v *verdict) {
 	ahead := time.Duration(0)
@@ -148,7 +148,7 @@ func (a *arena) countKeys(v *verdict) {
 	for _, node := range a.d.nodes {
 		rdb := redis.NewClient(&redis.Options{Addr: node.Addr()})
 		defer rdb.Close()
-		v.denials(a.t, rdb)
+		a.readDenials(node)
 		if strings.Contains(rdb.Info(bg, "replication").Val(), "role:slave") {
 			continue // it has what its master has
 		}
@@ -163,18 +163,8 @@ func (a *arena) countKeys(v *verdict) {
 			v.wrong = append(v.wrong, fmt.Sprintf("left at %s: %q", node.Addr(), left))
 		}
 	}
-}
-
-// denials are what a server has refused to a user.
-func (v *verdict) denials(t *testing.T, rdb *redis.Client) {
-	entries, err := rdb.Do(bg, "acl", "log").Slice()
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.denied += len(entries)
-	for _, entry := range entries {
-		v.wrong = append(v.wrong, fmt.Sprintf("denied: %v", entry))
-	}
+	v.denied += len(a.denied)
+	v.wrong = append(v.wrong, a.denied...)
 }
 
 // lasting are the keys that outlive all holds, and how long they do; 0 is forever.

@@ -40,15 +40,15 @@ func startPair(apart time.Duration, opts ...rlock.Option) func(t *testing.T) *de
 				p.promote(a, rnd)
 			},
 			"promotion of a replica without data": func(a *arena, rnd *rand.Rand) {
-				p.forget()
+				p.forget(a)
 				p.promote(a, rnd)
 			},
 			"replica is away": func(a *arena, rnd *rand.Rand) {
 				p.leave(a, rnd)
 				p.follow()
 			},
-			"replica forgets": func(*arena, *rand.Rand) {
-				p.forget()
+			"replica forgets": func(a *arena, _ *rand.Rand) {
+				p.forget(a)
 				p.follow()
 			},
 		}}
@@ -88,8 +88,8 @@ func (p *pair) leave(a *arena, rnd *rand.Rand) {
 }
 
 // forget restarts the replica without its data, as a server of its own.
-func (p *pair) forget() {
-	p.replica.Kill()
+func (p *pair) forget(a *arena) {
+	a.kill(p.replica)
 	p.replica.Wipe()
 	p.replica.Restart()
 }
@@ -119,9 +119,9 @@ func startSentinel(t *testing.T) *deployment {
 	d.sentinels = strings.Join(addrs, ",")
 	d.faults = map[string]func(*arena, *rand.Rand){
 		"failover": func(*arena, *rand.Rand) { s.Failover() },
-		"master crashes": func(*arena, *rand.Rand) {
+		"master crashes": func(a *arena, _ *rand.Rand) {
 			old := s.CurrentMaster()
-			old.Kill()
+			a.kill(old)
 			locktest.Eventually(t, "the sentinels name a new master", func() bool { return s.CurrentMaster() != old })
 			old.Restart()
 		},
@@ -150,7 +150,8 @@ func startCluster(t *testing.T) *deployment {
 	return &deployment{nodes: c.Nodes, settle: c.Settle, faults: map[string]func(*arena, *rand.Rand){
 		"master crashes": func(a *arena, rnd *rand.Rand) {
 			old := c.MasterOf(slotOf(a, rnd))
-			c.Failover(old)
+			a.readDenials(old)
+			c.Failover(old) // kills it
 			old.Restart()
 		},
 		"failover": func(a *arena, rnd *rand.Rand) {

@@ -36,6 +36,7 @@ type arena struct {
 	addr   string // of the registers
 	teams  []*team
 	starts int
+	denied []string       // what servers have refused to users
 	late   sync.WaitGroup // copies of requests that are under way
 }
 
@@ -389,7 +390,7 @@ func (a *arena) sent() (requests int64) {
 // restart kills servers and starts them again, after what is done to their files.
 func (a *arena) restart(rnd *rand.Rand, nodes []*redistest.Server, files func(*redistest.Server)) {
 	for _, s := range nodes {
-		s.Kill()
+		a.kill(s)
 		files(s)
 	}
 	a.rest(rnd, 0, a.top.lease/2)
@@ -397,6 +398,25 @@ func (a *arena) restart(rnd *rand.Rand, nodes []*redistest.Server, files func(*r
 		s.Restart()
 	}
 	a.rest(rnd, a.top.lease/4, a.top.lease/2) // it is noticed
+}
+
+// kill kills a server, when it is known what it has refused to users: its process alone has that.
+func (a *arena) kill(s *redistest.Server) {
+	a.readDenials(s)
+	s.Kill()
+}
+
+// readDenials adds what a server has refused to users since it was started.
+func (a *arena) readDenials(s *redistest.Server) {
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	defer rdb.Close()
+	entries, err := rdb.Do(bg, "acl", "log").Slice()
+	if err != nil {
+		a.t.Errorf("acl log of %s: %v", s.Addr(), err)
+	}
+	for _, entry := range entries {
+		a.denied = append(a.denied, fmt.Sprintf("denied: %v", entry))
+	}
 }
 
 // command sends one to a server, past all proxies.

@@ -141,6 +141,27 @@ func TestTheJudgeFindsWhatIsPlanted(t *testing.T) {
 	}
 }
 
+// What a server has refused to a user is found, also if the server was restarted since.
+func TestDenialsOutliveARestart(t *testing.T) {
+	server := redistest.Start(t, "--user", "app", "on", ">password", "resetchannels", "~*", "+get")
+	a := &arena{t: t, top: topologies[0], d: &deployment{nodes: []*redistest.Server{server}}}
+	user := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "password", DisableIdentity: true})
+	defer user.Close()
+	deny := func(key string) {
+		if err := user.Set(bg, key, 1, 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
+			t.Fatalf("the user may write: %v", err)
+		}
+	}
+	deny("before")
+	a.restart(rand.New(rand.NewPCG(1, 1)), a.d.nodes, func(*redistest.Server) {})
+	deny("after")
+	var v verdict
+	a.countKeys(&v)
+	if broken := v.broken(promises{}); !slices.Equal(broken, []string{"2 commands denied"}) {
+		t.Errorf("%q: %q", broken, v.wrong)
+	}
+}
+
 // What is left in Redis is found, unless docs/keys.md has it.
 func TestKeysThatAreLeftAreFound(t *testing.T) {
 	rdb := redistest.Start(t).Client()
