@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -204,8 +205,17 @@ var errorsUnderFire = []error{
 	rlock.ErrFailed, rlock.ErrNoLeader, rlock.ErrNotSet, context.DeadlineExceeded, errOfFunction,
 }
 
-// mayFail says whether faults explain an error. A server that has just been started refuses all, and nothing else may.
+// joinedType is what errors.Join returns. An error of a kind with its cause has another type.
+var joinedType = reflect.TypeOf(errors.Join(errOfFunction))
+
+// mayFail says whether faults explain an error, and each part of errors that are joined. A server that has just been started
+// refuses all, and nothing else may.
 func mayFail(err error) bool {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if reflect.TypeOf(e) == joinedType {
+			return !slices.ContainsFunc(e.(interface{ Unwrap() []error }).Unwrap(), func(part error) bool { return !mayFail(part) })
+		}
+	}
 	if errors.Is(err, rlock.ErrRefused) && redis.HasErrorPrefix(err, "LOADING") {
 		return true
 	}

@@ -22,6 +22,10 @@ const (
 	mostOfHouse  = 4
 )
 
+// mostPages is how many pages a client makes at the most: one for each operation under way at the same time. Each worker has
+// one, and while a server does not reply, one more that it has given up, which clean-ups end: a run of a minute makes four.
+const mostPages = 2 * workers
+
 // judge returns what has grown, or was there at a quiet point. It compares the last third of the samples with the first.
 // What varies is compared by the least of each third: a leak raises that too, and a busy moment does not.
 func judge(samples []sample) (wrong []string) {
@@ -64,6 +68,7 @@ func (s sample) remains() (wrong []string) {
 	exceeds("holds", s.stats.Holds, 0)
 	exceeds("waiters", s.stats.Waiters, 0)
 	exceeds("clean-ups", s.stats.CleanUps, 0)
+	exceeds("pages of a client", s.pages, mostPages)
 	exceeds("connections", s.connected, nodes*members*mostOfClient+nodes*mostOfHouse)
 	exceeds("subscribed connections", s.subscribed, nodes*members)
 	for _, k := range kinds {

@@ -4,7 +4,9 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +54,9 @@ var leaks = []struct {
 			h.leave(after, fmt.Sprintf("redisson_lock_token:{FencedLock-%d}", round*names+i), 0)
 		}
 	}, ` keys of kind "counter of a FencedLock"`},
+	{"a page for each operation", func(h *house, round int, after func(func())) {
+		h.leave(after, fmt.Sprintf("{Semaphore-1}:rlock:op:client:%d", (round+1)*mostPages/2), time.Minute)
+	}, " pages of a client, at most "},
 	{"a kept lease", func(h *house, round int, after func(func())) {
 		held := locktest.MustLock(h.t, h.members[0].clients[0].NewLock(fmt.Sprint("kept-", round)))
 		after(func() { locktest.MustUnlock(h.t, held) })
@@ -165,6 +170,30 @@ func TestAShortRunIsTooLittle(t *testing.T) {
 	for _, want := range append([]string{"6 samples", "0 uses of a Lock", "0 of 112 names of a Lock"}, faults...) {
 		if !strings.Contains(lacks, want) {
 			t.Errorf("without %q: %q", want, lacks)
+		}
+	}
+}
+
+// Each part of a joined error has to be explained, and an error with its cause as a whole.
+func TestFaultsExplainEachPartOfAnError(t *testing.T) {
+	lost := &rlock.Error{Err: fmt.Errorf("%w: %w", rlock.ErrLeaseLost, io.EOF)}
+	strange := &rlock.Error{Err: rlock.ErrInvalidArgument}
+	for _, test := range []struct {
+		err error
+		may bool
+	}{
+		{lost, true},
+		{strange, false},
+		{errors.Join(lost, rlock.ErrUnreachable), true},
+		{errors.Join(lost, strange), false},
+		{errors.Join(strange, lost), false},
+		{errors.Join(lost, io.EOF), false},
+		{errors.Join(lost, errors.Join(lost, strange)), false},
+		{fmt.Errorf("tick: %w", &rlock.Error{Err: errors.Join(lost, strange)}), false},
+		{fmt.Errorf("tick: %w", &rlock.Error{Err: errors.Join(lost, lost)}), true},
+	} {
+		if got := mayFail(test.err); got != test.may {
+			t.Errorf("%q: %v", test.err, got)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ type sample struct {
 	heap       uint64         // bytes that live, after collections
 	objects    uint64
 	keys       map[string]int // that last, by kind
+	pages      int            // the highest number of a page, of all clients: see protocol.Page
 	strange    []string       // keys that docs/keys.md does not name, or that last for longer than it says
 	channels   []string       // that somebody is subscribed to
 	subscribed int            // connections that are
@@ -32,8 +34,8 @@ type sample struct {
 }
 
 func (s sample) String() string {
-	return fmt.Sprintf("goroutines %d, heap %d kB, %d objects, keys %d %v, strange %d, channels %d, connections %d and %d subscribed, holds %d, waiters %d, clean-ups %d, quiet after %v",
-		sum(s.goroutines), s.heap>>10, s.objects, sum(s.keys), s.keys, len(s.strange), len(s.channels), s.connected, s.subscribed,
+	return fmt.Sprintf("goroutines %d, heap %d kB, %d objects, keys %d %v, pages %d, strange %d, channels %d, connections %d and %d subscribed, holds %d, waiters %d, clean-ups %d, quiet after %v",
+		sum(s.goroutines), s.heap>>10, s.objects, sum(s.keys), s.keys, s.pages, len(s.strange), len(s.channels), s.connected, s.subscribed,
 		s.stats.Holds, s.stats.Waiters, s.stats.CleanUps, s.took.Round(time.Millisecond))
 }
 
@@ -149,6 +151,9 @@ func kind(name, pattern string, ttl time.Duration, most int) lasting {
 	return lasting{name, regexp.MustCompile(pattern), ttl, most}
 }
 
+// outcomeKey is the key of the latest operation of a page.
+var outcomeKey = regexp.MustCompile(`:rlock:op:[^:]+:(\d+)$`)
+
 // kinds are the kinds of keys that outlive all holds according to docs/keys.md, and how many keys of a kind all servers may have.
 var kinds = []lasting{
 	kind("fencing clock", `^rlock:clock$`, 0, nodes),
@@ -164,7 +169,7 @@ var kinds = []lasting{
 	kind("runs", `^\{CronJob-\d+\}:rlock:cron(:ticks)?$`, 2*rlock.MinRetention, 2*names),
 	kind("counter of a RedLock", `^\{RedLock-\d+\}:rlock:red:counter$`, time.Hour, nodes*names),
 	kind("vote", `^\{RedLock-\d+\}:rlock:red$`, 31*24*time.Hour, nodes*names),
-	kind("outcome", `:rlock:op:[^:]+:\d+$`, 10*time.Minute, 5*names*members*workers), // of each operation under way at the same time
+	kind("outcome", outcomeKey.String(), 10*time.Minute, 0), // one for each page and name: the pages are bounded
 	kind("tombstone", `:rlock:gone:`, time.Minute+lease, 0),
 	kind("request of a release", `:rlock:asked:`, 10*time.Minute, 0),
 	kind("failure of a Once", `^\{Once-\d+\}:rlock:once:result$`, time.Minute, names),
@@ -198,6 +203,13 @@ func (h *house) countKeys(s *sample, rdb *redis.Client) {
 			continue
 		}
 		s.keys[kinds[at].name]++
+		if page := outcomeKey.FindStringSubmatch(key); page != nil {
+			n, err := strconv.Atoi(page[1])
+			if err != nil {
+				h.t.Fatal(err)
+			}
+			s.pages = max(s.pages, n)
+		}
 	}
 }
 
