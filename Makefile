@@ -31,14 +31,14 @@ seeds: ## the simulation with many seeds (SEEDS=500)
 check: ## histories of processes that are killed, stopped and cut off, explained by models, for a minute with a new seed (needs redis-server; ARGS='-seed=7')
 	cd check && RLOCK_REQUIRE_REDIS=1 go test -count=1 -timeout 20m -v . -args -long $(ARGS)
 
-chaos: ## random faults of servers and processes in each topology, for a minute each with a new seed: what holds, and what is lost (needs redis-server, gcc; ARGS='-for=1h -seed=7')
-	cd check && RLOCK_REQUIRE_REDIS=1 go test -count=1 -v ./chaos -timeout 90m -args -long $(ARGS)
+chaos: ## random faults of servers and processes in each topology, for a minute each with a new seed: what holds, and what is lost (needs redis-server, gcc; ARGS='-for=1h -seed=7'; TIMEOUT=5h for longer)
+	cd check && RLOCK_REQUIRE_REDIS=1 go test -count=1 -v ./chaos -timeout $${TIMEOUT:-90m} -args -long $(ARGS)
 
 peers: ## disturb this library and four others with the same faults, and write docs/peers.md, in six minutes (needs Java 17, Maven, redis-server)
 	cd bench && go run ./faults -out .. $(ARGS)
 
 soak: ## all types for an hour in one process, with a fault every 5 to 15 s and a new seed: nothing may grow (needs redis-server; ARGS='-for=10m -seed=7')
-	cd check && RLOCK_REQUIRE_REDIS=1 go test -count=1 -v ./soak -run TestNothingGrowsUnderFire -timeout 90m -args -long $(ARGS)
+	cd check && RLOCK_REQUIRE_REDIS=1 go test -count=1 -v ./soak -run TestNothingGrowsUnderFire -timeout 5h -args -long $(ARGS)
 
 fuzz: ## new inputs for each fuzz test, for 30 s each (ARGS='-t 5m FuzzReplies')
 	.ci/fuzz $(ARGS)

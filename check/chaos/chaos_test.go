@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,17 +51,41 @@ func plan(t *testing.T) (d time.Duration, seed uint64) {
 		seed = 1
 	}
 	t.Logf("again: go test -run '^%s$' ./chaos -args -seed=%d", t.Name(), seed)
+	if deadline, ends := t.Deadline(); ends && time.Until(deadline) < needs(d) {
+		t.Fatalf("%v for each topology needs go test -timeout=%v", d, (2 * needs(d)).Round(time.Minute))
+	}
 	return d, seed
+}
+
+// needs is how long the tests take at the least if each topology is under fire for that long: its servers start, and there
+// are a calm and turns; and there are other tests.
+func needs(d time.Duration) time.Duration {
+	return waves(len(topologies))*(d+locktest.Ample(20*time.Second)) + locktest.Ample(2*time.Minute)
+}
+
+// waves is how often as many topologies as may be under fire together begin, until all have begun.
+func waves(topologies int) time.Duration {
+	return time.Duration((topologies + together - 1) / together)
+}
+
+// hasTime reports whether go test leaves enough time for another round like the longest so far, of all topologies that have
+// not ended, and for the other tests.
+func hasTime(t *testing.T, longest time.Duration, topologies int) bool {
+	deadline, ends := t.Deadline()
+	return !ends || time.Until(deadline) > (1+waves(topologies))*longest+locktest.Ample(2*time.Minute)
 }
 
 // Each topology keeps its promises under fire, and each waiter gets its turn when that is over.
 func TestPromisesHoldUnderFire(t *testing.T) {
 	d, seed := plan(t)
 	t.Log(header)
+	var left atomic.Int64
+	left.Store(int64(len(topologies)))
 	for _, top := range topologies {
 		t.Run(top.name, func(t *testing.T) {
 			t.Parallel()
-			v, faults := underFire(t, top, seed, d)
+			defer left.Add(-1)
+			v, faults := underFire(t, top, seed, d, &left)
 			t.Log(v.row(top.name))
 			for _, broken := range v.broken(top.promises) {
 				t.Error(broken)
@@ -75,10 +100,13 @@ func TestPromisesHoldUnderFire(t *testing.T) {
 	}
 }
 
-// underFire plays rounds until that long has passed. A busy machine may need more of them to meet all faults.
-func underFire(t *testing.T, top *topology, seed uint64, d time.Duration) (sum verdict, faults []string) {
+// underFire plays rounds until that long has passed. A busy machine may need more of them to meet all faults: it gets them if
+// there is time, also for the topologies that are left.
+func underFire(t *testing.T, top *topology, seed uint64, d time.Duration, left *atomic.Int64) (sum verdict, faults []string) {
 	const most = 4
+	longest := time.Duration(0)
 	for began, round := time.Now(), uint64(1); ; round++ {
+		roundBegan := time.Now()
 		// A test of its own, so that its servers end with it.
 		t.Run(fmt.Sprint("round ", round), func(t *testing.T) {
 			a := newArena(t, top, seed+round, "")
@@ -86,6 +114,7 @@ func underFire(t *testing.T, top *topology, seed uint64, d time.Duration) (sum v
 			sum.plus(a.finish())
 			faults = slices.Concat(a.clientFaults(), top.faults)
 		})
+		longest = max(longest, time.Since(roundBegan))
 		if t.Failed() || sum.broken(top.promises) != nil {
 			return sum, faults
 		}
@@ -93,7 +122,7 @@ func underFire(t *testing.T, top *topology, seed uint64, d time.Duration) (sum v
 			continue
 		}
 		lacks := sum.lacking(faults)
-		if lacks == nil || round >= most {
+		if lacks == nil || round >= most || !hasTime(t, longest, int(left.Load())) {
 			return sum, faults
 		}
 		t.Logf("another round, for too little: %q", lacks)
