@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // tree writes files, and returns their folder.
@@ -27,11 +28,16 @@ var program = map[string]string{
 	"docs/guarantees.md": "| Sums are right | `TestSum` |\n",
 	"go.mod":             "module sum\n\ngo 1.26\n",
 	"sum.go":             "package sum\n\nfunc Sum(a, b int) int {\n\tif a == 0 {\n\t\treturn b\n\t}\n\treturn a + b\n}\n",
-	"sum_test.go": "package sum\n\nimport \"testing\"\n\nfunc TestSum(t *testing.T) {\n\tif Sum(2, 1) != 3 {\n\t\tt.Error(Sum(2, 1))\n\t}\n}\n\n" +
-		"func TestWrong(t *testing.T) { t.Error(Sum(0, 0)) }\n",
+	"sum_test.go": "package sum\n\nimport (\n\t\"os\"\n\t\"strings\"\n\t\"testing\"\n)\n\nfunc TestSum(t *testing.T) {\n\tif Sum(2, 1) != 3 {\n\t\tt.Error(Sum(2, 1))\n\t}\n}\n\n" +
+		"func TestWrong(t *testing.T) { t.Error(Sum(0, 0)) }\n\n" +
+		"func TestLoud(t *testing.T) {\n\tprintln(strings.Repeat(\"loud \", 2000))\n\tTestSum(t)\n\tdefer println(strings.Repeat(\"loud \", 2000))\n}\n\n" +
+		// It fails from its third run on.
+		"func TestTired(t *testing.T) {\n\truns, _ := os.ReadFile(\"runs\")\n\tif err := os.WriteFile(\"runs\", append(runs, 'x'), 0o600); err != nil || len(runs) >= 2 {\n\t\tt.Error(runs, err)\n\t}\n}\n",
 }
 
 func TestPlay(t *testing.T) {
+	defer func(d time.Duration) { patience = d }(patience)
+	patience = 10 * time.Second
 	root := tree(t, program)
 	for name, c := range map[string]struct {
 		change, test string
@@ -42,6 +48,11 @@ func TestPlay(t *testing.T) {
 		"it does not compile":      {"-return a + b\n+return c", "^TestSum$", false},
 		"no such test":             {"-return a + b\n+return a - b", "^TestSums$", false},
 		"the test fails all along": {"-return a + b\n+return a - b", "^TestWrong$", false},
+		"the test fails at times":  {"-if a == 0 {\n+if false {", "^TestTired$", false},
+		"a loud test":              {"-return a + b\n+return a - b", "^TestLoud$", true},
+		"it panics":                {"-return a + b\n+panic(a)", "^TestSum$", true},
+		"it hangs":                 {"-return a + b\n+select {}", "^TestSum$", false},
+		"it hangs, and may":        {"-return a + b\n+for {}", "^TestSum$ hangs", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all, err := table(root, "promise: Sums are right\n\nsum.go\n"+c.change+"\n. "+c.test+"\n")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,17 +17,27 @@ type player struct {
 	root, tmp string
 	overlay   string                  // lets the library read scripts from a folder
 	builds    map[string]func() error // by package
-	healthy   map[string]func() error // by package and test: the test without a mistake
+	healthy   map[string]*health      // by package and test
 }
 
-// tries is how often a test may run until it shows what it has to: some draw random operations, and a busy machine may
-// take too long for one that passes.
+// health is what is known of a test without a mistake.
+type health struct {
+	mu     sync.Mutex // held while it runs; guards the rest
+	passed int        // runs
+	err    error      // of a run that did not pass
+}
+
+// tries is how often a test may run until it notices the mistake: some draw random operations. It has to pass as often without
+// the mistake.
 const tries = 3
+
+// patience is how long a run of a test may take.
+var patience = 90 * time.Second
 
 const scriptsEnv = "RLOCK_MUTANT_SCRIPTS"
 
-// play runs the test of each mutant, and returns how many were not noticed. Before it trusts a
-// test that fails it sees it pass without the mistake, once for each test.
+// play runs the test of each mutant, and returns how many were not noticed. It trusts a test that fails only if the test
+// passes without the mistake in as many runs.
 func play(root string, all []mutant, jobs int) (wrong int, err error) {
 	tmp, err := os.MkdirTemp("", "rlock-mutants-")
 	if err != nil {
@@ -49,9 +58,12 @@ func play(root string, all []mutant, jobs int) (wrong int, err error) {
 		work.Go(func() {
 			defer func() { <-slots }()
 			began := time.Now()
-			err := p.healthy[m.pkg+m.test]()
+			err := p.passes(m, 1)
 			if err == nil {
-				err = p.noticed(m)
+				var runs int
+				if runs, err = p.noticed(m); err == nil {
+					err = p.passes(m, runs)
+				}
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -68,7 +80,7 @@ func play(root string, all []mutant, jobs int) (wrong int, err error) {
 }
 
 func newPlayer(root, tmp string, all []mutant) (*player, error) {
-	p := &player{root: root, tmp: tmp, builds: map[string]func() error{}, healthy: map[string]func() error{}}
+	p := &player{root: root, tmp: tmp, builds: map[string]func() error{}, healthy: map[string]*health{}}
 	if err := p.readScripts(); err != nil {
 		return nil, err
 	}
@@ -76,25 +88,25 @@ func newPlayer(root, tmp string, all []mutant) (*player, error) {
 		if p.builds[m.pkg] == nil {
 			p.builds[m.pkg] = sync.OnceValue(func() error { return p.build(m.pkg) })
 		}
-		build := p.builds[m.pkg]
-		if p.healthy[m.pkg+m.test] == nil {
-			p.healthy[m.pkg+m.test] = sync.OnceValue(func() error {
-				if err := build(); err != nil {
-					return err
-				}
-				var out string
-				for range tries {
-					text, failed := p.run(p.built(m, root), m)
-					if !failed {
-						return nil
-					}
-					out = text
-				}
-				return fmt.Errorf("%s %s fails without a mistake:\n%s", m.pkg, m.test, out)
-			})
-		}
+		p.healthy[m.pkg+m.test] = &health{}
 	}
 	return p, nil
+}
+
+// passes checks that the test of m passes without the mistake, that many times in all.
+func (p *player) passes(m mutant, runs int) error {
+	if err := p.builds[m.pkg](); err != nil {
+		return err
+	}
+	h := p.healthy[m.pkg+m.test]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for ; h.err == nil && h.passed < runs; h.passed++ {
+		if v, out := p.run(p.built(m, p.root), m); v != passes {
+			h.err = fmt.Errorf("%s %s fails without a mistake, after %d runs that passed:\n%s", m.pkg, m.test, h.passed, out)
+		}
+	}
+	return h.err
 }
 
 // readScripts makes the overlay in which the library reads a folder instead of the scripts that it embeds.
@@ -162,7 +174,7 @@ func (p *player) built(m mutant, scripts string) *exec.Cmd {
 	if found, _ := filepath.Glob(filepath.Join(p.folder(m.pkg), "*.test")); len(found) == 1 {
 		binary = found[0]
 	}
-	cmd := exec.Command(binary, "-test.timeout=90s", "-test.run", m.test)
+	cmd := exec.Command(binary, "-test.timeout="+patience.String(), "-test.run", m.test)
 	cmd.Dir = filepath.Join(p.root, m.pkg)
 	cmd.Env = append(os.Environ(), scriptsEnv+"="+scripts)
 	return cmd
@@ -180,58 +192,85 @@ func (p *player) mutated(m mutant, dir string) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout=90s", flag, "-run", m.test, m.pkg)
+	cmd := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout="+patience.String(), flag, "-run", m.test, m.pkg)
 	cmd.Dir, cmd.Env = p.root, os.Environ()
 	return cmd, nil
 }
 
-var errPasses = errors.New("passes with")
+// verdict is what a run of a test shows.
+type verdict int
 
-// noticed returns nil if the test fails, for no other reason than the mistake.
-func (p *player) noticed(m mutant) (err error) {
-	for range tries {
-		if err = p.fails(m); !errors.Is(err, errPasses) {
-			return err
+const (
+	passes verdict = iota
+	fails
+	hangs    // it is ended after patience, and no test has failed until then
+	isBroken // it does not compile, or there is no such test
+)
+
+// noticed returns how many runs it takes until the test fails, for no other reason than the mistake.
+func (p *player) noticed(m mutant) (runs int, err error) {
+	for runs = 1; runs <= tries; runs++ {
+		v, out, err := p.withMistake(m)
+		switch {
+		case err != nil:
+			return 0, err
+		case v == fails, v == hangs && m.mayHang:
+			return runs, nil
+		case v == hangs:
+			return 0, fmt.Errorf("%s %s does not fail, but hangs, which the table does not permit:\n%s", m.pkg, m.test, out)
+		case v == isBroken:
+			return 0, fmt.Errorf("no test failed:\n%s", out)
 		}
 	}
-	return err
+	return 0, fmt.Errorf("%s %s passes with %q", m.pkg, m.test, strings.Join(m.instead, "; "))
 }
 
-func (p *player) fails(m mutant) error {
+func (p *player) withMistake(m mutant) (v verdict, out string, err error) {
 	dir, err := os.MkdirTemp(p.tmp, "mutant-")
 	if err != nil {
-		return err
+		return isBroken, "", err
 	}
 	defer os.RemoveAll(dir)
 	cmd, err := p.mutated(m, dir)
 	if err != nil {
-		return err
+		return isBroken, "", err
 	}
-	out, failed := p.run(cmd, m)
-	switch {
-	case !failed:
-		return fmt.Errorf("%s %s %w %q", m.pkg, m.test, errPasses, strings.Join(m.instead, "; "))
-	case strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]"):
-		return fmt.Errorf("it does not compile:\n%s", out)
-	case !strings.Contains(out, "--- FAIL") && !strings.Contains(out, "panic: "):
-		return fmt.Errorf("no test failed:\n%s", out)
-	}
-	return nil
+	v, out = p.run(cmd, m)
+	return v, out, nil
 }
 
-// run runs the test of m. A run of no test has failed.
-func (p *player) run(cmd *exec.Cmd, m mutant) (out string, failed bool) {
+// run runs the test of m.
+func (p *player) run(cmd *exec.Cmd, m mutant) (v verdict, out string) {
 	cmd.Env = append(cmd.Env, "RLOCK_REQUIRE_REDIS=1")
 	if m.pkg == "./internal/sim" { // few seeds show few mistakes
 		cmd.Env = append(cmd.Env, "RLOCK_THOROUGH=1")
 	}
 	text, err := cmd.CombinedOutput()
-	out = string(text)
-	if err == nil && strings.Contains(out, "no tests to run") {
-		return "there is no such test", true
+	return read(string(text), err != nil), short(string(text))
+}
+
+// read returns what the output of a test shows, and whether its process failed.
+func read(out string, failed bool) verdict {
+	switch has := func(text string) bool { return strings.Contains(out, text) }; {
+	case !failed && has("no tests to run"), has("[build failed]"), has("[setup failed]"):
+		return isBroken
+	case !failed:
+		return passes
+	case has("--- FAIL"):
+		return fails
+	case has("panic: test timed out after"):
+		return hangs
+	case has("panic: "):
+		return fails
 	}
-	if last := 4000; len(out) > last {
-		out = out[:last]
+	return isBroken
+}
+
+// short is the beginning and the end of a long text.
+func short(text string) string {
+	const part = 2000
+	if len(text) <= 2*part {
+		return text
 	}
-	return out, err != nil
+	return text[:part] + "\n...\n" + text[len(text)-part:]
 }

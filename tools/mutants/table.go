@@ -18,6 +18,7 @@ import (
 //	+what is put in its place
 //	package test
 //
+// The word "hangs" after the test permits that it hangs with the mistake, and does not fail.
 // Leading space of a line does not count. A mistake in a script needs a test of a package that embeds
 // the scripts: internal/protocol and internal/quorum read them from the folder when they run.
 //
@@ -30,6 +31,7 @@ type mutant struct {
 	promise   string
 	file      string
 	pkg, test string
+	mayHang   bool // the test may hang instead of failing
 	instead   []string
 	text      string // of file, with the mistake
 }
@@ -49,7 +51,7 @@ func table(root, text string) (all []mutant, err error) {
 				return nil, fmt.Errorf("line %d: docs/guarantees.md does not promise %q", line, promise)
 			}
 		} else if !strings.HasPrefix(lines[0], "#") {
-			m, err := read(root, lines)
+			m, err := parse(root, lines)
 			if err != nil {
 				return nil, fmt.Errorf("line %d: %w", line, err)
 			}
@@ -61,13 +63,15 @@ func table(root, text string) (all []mutant, err error) {
 	return all, nil
 }
 
-func read(root string, lines []string) (m mutant, err error) {
+func parse(root string, lines []string) (m mutant, err error) {
 	if len(lines) < 3 {
 		return m, fmt.Errorf("a mutant has a file, a change and a test")
 	}
 	var is bool
 	m.file = lines[0]
-	if m.pkg, m.test, is = strings.Cut(lines[len(lines)-1], " "); !is || !strings.HasPrefix(m.test, "^Test") {
+	last := lines[len(lines)-1]
+	last, m.mayHang = strings.CutSuffix(last, " hangs")
+	if m.pkg, m.test, is = strings.Cut(last, " "); !is || !strings.HasPrefix(m.test, "^Test") {
 		return m, fmt.Errorf("%q is not a package and a test that begins with ^Test", lines[len(lines)-1])
 	}
 	var old, put []string
