@@ -338,6 +338,9 @@ func (a *adopting) accept(sent clock.Instant, token int64) (*Lease, error) {
 	case c.isClosing():
 		return nil, ErrClosed
 	}
+	if err := l.hasToken(token); err != nil {
+		return nil, err
+	}
 	// The offer is taken, so late copies of this adoption cannot bring the hold back after it has ended.
 	h := &hold{core: l, observed: a.observed, number: a.id.Number, token: token}
 	return h.start(sent, sent, a.opts), nil

@@ -219,6 +219,9 @@ func (l *core) waiters() (n int) {
 // grant from before it is read late: the tokens that follow are compared with the lower one, or the lock could not be
 // taken until they have caught up.
 func (l *core) checkToken(earlier, token int64) error {
+	if err := l.hasToken(token); err != nil {
+		return err
+	}
 	earlier = min(earlier, l.token.Load()) // it is lower after a fall that another caller has reported meanwhile
 	if token > 0 && token <= earlier {     // a shared hold has no token
 		l.token.Store(token)
@@ -227,6 +230,15 @@ func (l *core) checkToken(earlier, token int64) error {
 	latest := l.token.Load()
 	for token > latest && !l.token.CompareAndSwap(latest, token) {
 		latest = l.token.Load()
+	}
+	return nil
+}
+
+// hasToken checks that a hold that was granted has a token if its type has tokens: a reply without one is of another
+// request, or of a broken proxy.
+func (l *core) hasToken(token int64) error {
+	if token <= 0 && l.proto.Kind().HasTokens() {
+		return wire.ErrReply(fmt.Sprintf("a grant with the fencing token %d", token))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package rlock_test
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -88,6 +89,41 @@ func TestReplyForAnotherHoldIsReported(t *testing.T) {
 		t.Fatalf("locked %v, %v", locked, err)
 	}
 	locktest.MustUnlock(t, locktest.MustLock(t, l))
+}
+
+// A grant without a token is the reply to another request, or of a broken proxy, and ends the hold that it may be of.
+func TestGrantWithoutATokenIsReported(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		for _, k := range locktest.Types {
+			if k.Shared {
+				continue
+			}
+			for _, token := range []int64{0, -1} {
+				t.Run(fmt.Sprint(k.Name, " ", token), func(t *testing.T) {
+					rdb := b.Client(t)
+					l := k.Open(locktest.NewClient(t, rdb), t.Name())
+					locktest.MustUnlock(t, locktest.MustLock(t, l)) // its scripts are loaded
+					mixed := true
+					rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
+						err := next()
+						if evaluated, is := cmd.(interface{ SetVal(any) }); is && mixed && err == nil {
+							evaluated.SetVal([]any{int64(1), token})
+							mixed = false
+						}
+						return err
+					}})
+					if _, err := l.TryLock(bg); mixed || !errors.Is(err, rlock.ErrRefused) || !strings.Contains(err.Error(), "unexpected reply") {
+						t.Fatalf("after a grant without a token: %v", err)
+					}
+					if locked, err := l.IsLocked(bg); locked || err != nil {
+						t.Fatalf("locked %v, %v", locked, err)
+					}
+					locktest.MustUnlock(t, locktest.MustLock(t, l))
+				})
+			}
+		}
+	})
 }
 
 // Of several callers that wait while the tokens fall, one gets the error.

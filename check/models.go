@@ -53,14 +53,14 @@ func (s holders) with(h held) holders {
 }
 
 // Excludes is a lock that so many permits stand for: 1 is a mutex, and the writer of a read-write lock takes all. An
-// owner that has it may enter again. Tokens, of holds that have one, are greater than all before.
+// owner that has it may enter again. A token is greater than all before; who takes all permits has one.
 func Excludes(permits int) porcupine.Model {
 	return model(holders{}, func(s holders, op Operation) (bool, holders) {
 		i := s.find(op.Hold)
 		switch op.Do {
 		case Acquire:
 			free := i < 0 && s.taken()+op.Units <= permits
-			rises := op.Token == 0 || op.Token > s.token
+			rises := op.Token > s.token || op.Token == 0 && op.Units < permits
 			return free && rises, s.with(held{op.Hold, op.Units, 1, op.Token})
 		case See:
 			nobody := len(s.all) == 0

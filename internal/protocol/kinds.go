@@ -56,6 +56,11 @@ var Kinds = []*Kind{
 	{ID: "red", Type: "RedLock", Beside: "rlock:red"},
 }
 
+// HasTokens reports whether each hold has a fencing token: a shared one and permits have none.
+func (k *Kind) HasTokens() bool {
+	return k.Side != Shared && k.Family != PermitsFamily && k.Family != FairPermitsFamily
+}
+
 // KindNamed returns the Kind with an ID, or nil.
 func KindNamed(id string) *Kind { return kindsByID[id] }
 
