@@ -89,7 +89,7 @@ func hides(cause error) func(b *bad, s *rlocktest.Server) {
 
 // allCases are the cases of Verify.
 var allCases = []string{"exclusion", "contention", "refusal", "release", "second release", "canceled wait", "bounded wait",
-	"wake-up", "re-entry", "tokens", "renewal", "removal", "outage", "pause", "late release", "keys"}
+	"wake-up", "re-entry", "tokens", "tokens after a loss", "renewal", "removal", "outage", "pause", "late release", "keys"}
 
 // allButContention are the cases that call TryLock.
 var allButContention = slices.DeleteFunc(slices.Clone(allCases), func(c string) bool { return c == "contention" })
@@ -283,7 +283,13 @@ var badLocks = map[string]struct {
 			var last atomic.Int64
 			b.held = func(h *badHold) { h.token = last.Add(1) }
 		},
-		[]string{"tokens"}, "refuses the holder",
+		[]string{"tokens", "tokens after a loss"}, "refuses the holder",
+	},
+	"tokens are counted from one after a loss": {
+		func(b *bad, s *rlocktest.Server) {
+			b.held = func(h *badHold) { h.token = s.Redis().Incr(context.Background(), "counter").Val() }
+		},
+		[]string{"tokens after a loss"}, "after Redis has lost its data",
 	},
 	"it is not renewed": {
 		func(b *bad, _ *rlocktest.Server) {

@@ -45,25 +45,28 @@ type Acquirer[H Held] interface {
 // Each case is a sub-test in a bubble of testing/synctest, with a new server. So all that the lock uses must be
 // made in open, nothing may wait for a socket, and Verify is not called in a bubble.
 //
-//	exclusion       a second TryLock is refused, of another process and of the same
-//	contention      six goroutines of three processes all get their turns, one at a time
-//	refusal         the error matches rlock.ErrNotAcquired and no other, comes soon, and leaves nothing
-//	release         Unlock frees the lock, also if its context has ended, and ends Held
-//	second release  a second Unlock returns an error, and does not free the lock of the next holder
-//	canceled wait   a waiter whose context ends returns its error, and leaves no place and no hold
-//	bounded wait    rlock.WithWait ends a wait in time, with rlock.ErrNotAcquired
-//	wake-up         a release wakes a waiter within a second
-//	re-entry        a call with Held's Context enters again, or is refused; the lock is free after the last Unlock
-//	tokens          they rise from hold to hold, also after Redis has lost its data
-//	renewal         a hold lasts for hours
-//	removal         Redis has lost its data: Held ends within a minute, with rlock.ErrLeaseLost
-//	outage          Redis does not answer: Held ends with rlock.ErrLeaseLost, and later the lock is free
-//	pause           all processes stop for a day: when another process has the lock, Held has ended
-//	late release    Unlock of a lost hold returns rlock.ErrLeaseLost, and leaves the next holder alone
-//	keys            after a day no key of the lock is left in Redis
+//	exclusion            a second TryLock is refused, of another process and of the same
+//	contention           six goroutines of three processes all get their turns, one at a time
+//	refusal              the error matches rlock.ErrNotAcquired and no other, comes soon, and leaves nothing
+//	release              Unlock frees the lock, also if its context has ended, and ends Held
+//	second release       a second Unlock returns an error, and does not free the lock of the next holder
+//	canceled wait        a waiter whose context ends returns its error, and leaves no place and no hold
+//	bounded wait         rlock.WithWait ends a wait in time, with rlock.ErrNotAcquired
+//	wake-up              a release wakes a waiter within a second
+//	re-entry             a call with Held's Context enters again, or is refused; the lock is free after the last Unlock
+//	tokens               they rise from hold to hold
+//	tokens after a loss  they rise also if Redis loses its data between two holds
+//	renewal              a hold lasts for hours
+//	removal              Redis has lost its data: Held ends within a minute, with rlock.ErrLeaseLost
+//	outage               Redis does not answer for a day: Held ends with rlock.ErrLeaseLost, and then the lock is free
+//	pause                all processes stop for a day: when another process has the lock, Held has ended
+//	late release         Unlock of a lost hold returns rlock.ErrLeaseLost, and leaves the next holder alone
+//	keys                 after a day no key of the lock is left in Redis
 //
 // The parameter without lists the cases that the lock does not promise. The first six cannot be left out. A fake that is not in Redis
-// leaves out the last five. In pause, the leases of the lock must run on [Server.Now].
+// leaves out the last five, and a lock whose holds have no Token both cases of tokens. Of the library's exclusive locks, a
+// FencedLock does not promise tokens after a loss and keys, as its counter is lost with the data and stays otherwise. A RedLock
+// does not promise keys, as the counter of its tokens stays. In pause, the leases of the lock must run on [Server.Now].
 func Verify[L Acquirer[H], H Held](t *testing.T, open func(s *Server, name string) L, without ...string) {
 	t.Helper()
 	for i, name := range without {
