@@ -64,9 +64,9 @@ type Acquirer[H Held] interface {
 //	keys                 after a day no key of the lock is left in Redis
 //
 // The parameter without lists the cases that the lock does not promise. The first six cannot be left out. A fake that is not in Redis
-// leaves out the last five, and a lock whose holds have no Token both cases of tokens. Of the library's exclusive locks, a
-// FencedLock does not promise tokens after a loss and keys, as its counter is lost with the data and stays otherwise. A RedLock
-// does not promise keys, as the counter of its tokens stays. In pause, the leases of the lock must run on [Server.Now].
+// leaves out the last five, and a lock whose holds have no Token both cases of tokens. An rlock.FencedLock leaves out tokens
+// after a loss, and keys: its counter is lost with the data, and stays otherwise. An rlock.RedLock leaves out keys: the
+// counter of its tokens stays. In pause, the leases of the lock must run on [Server.Now].
 func Verify[L Acquirer[H], H Held](t *testing.T, open func(s *Server, name string) L, without ...string) {
 	t.Helper()
 	for i, name := range without {
