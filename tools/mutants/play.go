@@ -176,14 +176,23 @@ func (p *player) built(m mutant, scripts string) *exec.Cmd {
 	}
 	cmd := exec.Command(binary, "-test.timeout="+patience.String(), "-test.run", m.test)
 	cmd.Dir = filepath.Join(p.root, m.pkg)
+	if readsTree(m.pkg) {
+		cmd.Dir = filepath.Join(scripts, m.pkg)
+	}
 	cmd.Env = append(os.Environ(), scriptsEnv+"="+scripts)
 	return cmd
 }
+
+// readsTree reports whether the tests of a package do not embed the scripts, but read them from two folders above their own.
+func readsTree(pkg string) bool { return pkg == "./internal/protocol" || pkg == "./internal/quorum" }
 
 // mutated is the test of m with its mistake, for which dir is free.
 func (p *player) mutated(m mutant, dir string) (*exec.Cmd, error) {
 	if strings.HasSuffix(m.file, ".lua") {
 		if err := os.CopyFS(filepath.Join(dir, "scripts"), os.DirFS(filepath.Join(p.root, "scripts"))); err != nil {
+			return nil, err
+		}
+		if err := os.MkdirAll(filepath.Join(dir, m.pkg), 0o700); err != nil {
 			return nil, err
 		}
 		return p.built(m, dir), os.WriteFile(filepath.Join(dir, m.file), []byte(m.text), 0o600)

@@ -19,8 +19,7 @@ import (
 //	package test
 //
 // The word "hangs" after the test permits that it hangs with the mistake, and does not fail.
-// Leading space of a line does not count. A mistake in a script needs a test of a package that embeds
-// the scripts: internal/protocol and internal/quorum read them from the folder when they run.
+// Leading space of a line does not count.
 //
 //go:embed mutants.txt
 var mutants string
