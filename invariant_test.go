@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -123,6 +124,38 @@ func TestGrantWithoutATokenIsReported(t *testing.T) {
 				})
 			}
 		}
+	})
+}
+
+// The same goes for a hold that is adopted, which is given back.
+func TestAdoptionWithoutATokenIsReported(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		handle, err := locktest.MustLock(t, b.NewClient(t).NewLock("stock"), rlock.WithLease(time.Hour)).Detach(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		locktest.LoadScripts(t, rdb, "lock/adopt")
+		mixed := true
+		rdb.AddHook(&locktest.ScriptHook{One: func(cmd redis.Cmder, next func() error) error {
+			err := next()
+			if mixed && err == nil && locktest.Runs(cmd, "lock/adopt") {
+				cmd.(interface{ SetVal(any) }).SetVal([]any{int64(1), int64(0), "0"})
+				mixed = false
+			}
+			return err
+		}})
+		c := locktest.NewClient(t, rdb)
+		if _, err := c.Adopt(bg, handle); mixed || !errors.Is(err, rlock.ErrRefused) || !strings.Contains(err.Error(), "unexpected reply") {
+			t.Fatalf("after an adoption without a token: %v", err)
+		}
+		var again *rlock.Lease
+		locktest.Eventually(t, "the hold is detached again", func() bool {
+			again, err = c.Adopt(bg, handle)
+			return err == nil
+		})
+		locktest.MustUnlock(t, again)
 	})
 }
 
