@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -133,7 +134,7 @@ func underFire(t *testing.T, top *topology, seed uint64, d time.Duration, left *
 func (a *arena) finish() verdict {
 	calm := check.Now()
 	// Faults are so dense that there is one near each loss. Losses of this time have none, but those of its beginning.
-	time.Sleep(4*a.top.lease + a.top.more)
+	a.idle(4*a.top.lease + a.top.more)
 	for _, one := range a.teams {
 		one.Order("stop")
 	}
@@ -149,6 +150,27 @@ func (a *arena) finish() verdict {
 	a.countUpdates(&v)
 	a.countKeys(&v)
 	return v
+}
+
+// idle lets no fault happen for a while. It logs a server that is late: the machine had no time for it.
+func (a *arena) idle(d time.Duration) {
+	var wg sync.WaitGroup
+	for _, node := range a.d.nodes {
+		wg.Go(func() {
+			rdb := redis.NewClient(&redis.Options{Addr: node.Addr()})
+			defer rdb.Close()
+			for began := time.Now(); time.Since(began) < d; time.Sleep(a.top.lease / 20) {
+				sent := check.Now()
+				if err := rdb.Ping(bg).Err(); err != nil {
+					a.t.Errorf("%s without a fault: %v", node.Addr(), err)
+				}
+				if check.Now()-sent > int64(a.top.lease/4) {
+					a.log.Call(check.Operation{Do: check.Fault, Key: everybody, Value: "late", Call: sent})(check.Operation{Out: check.OK})
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func (a *arena) countUpdates(v *verdict) {
