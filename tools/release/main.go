@@ -36,6 +36,7 @@ var published = []publishedModule{
 	{".", "rlock.New"},
 	{"rlockotel", "rlockotel.New"},
 	{"rlockprom", "rlockprom.New"},
+	{"rlockui", "rlockui.Handler"},
 	{"adapters/asynq", "rlockasynq.PerKey"},
 	{"adapters/certmagic", "rlockcertmagic.New"},
 	{"adapters/fence", "fence.InTx"},
