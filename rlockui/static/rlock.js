@@ -99,7 +99,10 @@ function drawRows(all) {
   for (const r of all) {
     let tr = known.get(r.id);
     if (!tr) tr = el("tr", {role: "row", "data-id": r.id}, ...labels.map(l => el("td", {role: "cell", "data-label": l})));
-    cells(r).forEach((content, i) => fill(tr.children[i], content));
+    cells(r).forEach((content, i) => {
+      fill(tr.children[i], content);
+      tr.children[i].toggleAttribute("data-empty", content[0] === "0" || content[0] === "\u2013"); // not shown in a narrow window
+    });
     if (tr === at) at = at.nextElementSibling;
     else body.insertBefore(tr, at);
   }
@@ -199,10 +202,10 @@ function drawGraph(v) {
   }));
   for (const w of drawn) {
     const [x1, y1] = spot.get(w.waiterClient), [x2, y2] = spot.get(w.holderClient);
-    const mx = (x1 + x2) / 2 + (y2 - y1) * .18, my = (y1 + y2) / 2 - (x2 - x1) * .18;
+    const mx = (x1 + x2) / 2 + (y2 - y1) * .25, my = (y1 + y2) / 2 - (x2 - x1) * .25;
     const d = Math.hypot(x2 - mx, y2 - my) || 1;
     g.append(svg("path", {d: `M${x1} ${y1}Q${mx} ${my} ${x2 - (x2 - mx) / d * 14} ${y2 - (y2 - my) / d * 14}`, "marker-end": "url(#arrow)", class: w.inCycle ? "cycle" : ""}));
-    g.append(svg("text", {x: (x1 + x2) / 4 + mx / 2, y: (y1 + y2) / 4 + my / 2, class: "lock"}, cut(w.lock, 24)));
+    g.append(svg("text", {x: (x1 + x2) / 8 + mx * .75, y: (y1 + y2) / 8 + my * .75, class: Math.abs(y2 - y1) < 40 ? "lock" : y2 > y1 ? "lock right" : "lock left"}, cut(w.lock, 24)));
   }
   for (const [c, [x, y]] of spot) g.append(svg("circle", {cx: x, cy: y, r: 10}), svg("text", {x: x, y: y + (y < 200 ? -18 : 28)}, cut(at.get(c), 30)));
   $("graph").replaceChildren(g);
