@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	mostEvents   = 50               // of a lock
-	keptFree     = 10 * time.Minute // how long a lock is kept after it was released
-	rateOver     = 5 * time.Minute  // over which hand-overs are counted
-	mostHands    = 300              // hand-overs that are counted there
-	unwatched    = 30 * time.Second // a longer pause between two polls makes a gap in the timelines
-	longestName  = 300              // bytes that are shown of a name
-	longestHold  = 100              // bytes that are shown of a hold id
-	longestError = 300
+	mostEvents      = 50               // of a lock
+	keptFree        = 10 * time.Minute // how long a lock is kept after it was released
+	rateOver        = 5 * time.Minute  // over which hand-overs are counted
+	mostHands       = 300              // hand-overs that are counted there
+	unwatched       = 30 * time.Second // a longer pause between two polls makes a gap in the timelines
+	longestSearched = 10_000           // bytes of a name that are searched
+	longestName     = 300              // bytes that are shown of a name
+	longestHold     = 100              // bytes that are shown of a hold id
+	longestError    = 300
 )
 
 // book is what the polls have shown. The mutex of the UI guards it.
@@ -53,7 +54,7 @@ type entry struct {
 	id     string // names the lock in addresses and requests
 	name   string
 	typ    string
-	folded string // name in lower case, for searches and the order
+	folded string // name as it is shown, in lower case, for searches and the order
 
 	mode    rlock.Mode
 	holders []rlock.Holder
@@ -92,13 +93,14 @@ func (e *entry) ends() time.Time {
 	return e.seen.Add(e.rest)
 }
 
-// keyOf returns what names a lock: nothing that others wrote comes into an address.
+// keyOf returns what names a lock: nothing that others wrote comes into an address. Types that share their keys are one
+// lock: a FairLock looks like a Lock until somebody waits for it.
 func keyOf(f *found) string {
-	sub := ""
+	kind, sub := cmp.Or(families[f.Type], f.Type), ""
 	if f.Type == "CronJob" && len(f.State.Holders) > 0 {
 		sub = f.State.Holders[0].HoldID // each run is a lock of its own
 	}
-	sum := sha256.Sum256([]byte(f.Type + "\x00" + sub + "\x00" + f.Name))
+	sum := sha256.Sum256([]byte(kind + "\x00" + sub + "\x00" + f.Name))
 	return hex.EncodeToString(sum[:10])
 }
 
@@ -126,7 +128,7 @@ func (b *book) enter(r *reading) {
 		present[id] = true
 		e := b.entries[id]
 		if e == nil {
-			e = &entry{id: id, name: f.Name, typ: f.Type, folded: strings.ToLower(f.Name)}
+			e = &entry{id: id, name: f.Name, typ: f.Type, folded: strings.ToLower(visible.Cut(f.Name, longestSearched))}
 			b.entries[id] = e
 		}
 		if gap && !e.seen.IsZero() {
@@ -175,6 +177,9 @@ func (b *book) update(e *entry, f *found, gap bool) {
 	}
 	if len(e.holders) != len(s.Holders) && same {
 		e.add(event{f.at, "shared", describe(s)})
+	}
+	if !same || f.Type != "Lock" {
+		e.typ = f.Type // otherwise the hold is still of the type that was recognized before
 	}
 	e.mode, e.holders, e.token, e.waiters, e.votes = s.Mode, s.Holders, s.Token, s.Waiters, f.votes
 	e.seen, e.rest, e.longest = f.at, s.TTL, max(e.longest, s.TTL)

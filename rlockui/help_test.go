@@ -20,8 +20,6 @@ import (
 
 var bg = context.Background()
 
-func TestMain(m *testing.M) { locktest.Main(m) }
-
 const interval = 100 * time.Millisecond
 
 // site is pages that are served under a prefix.

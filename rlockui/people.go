@@ -114,8 +114,11 @@ func parseChannel(channel, prefix string) (w waiting, ok bool) {
 	} else {
 		return w, false
 	}
-	if inner, braced := strings.CutPrefix(w.name, "{"); braced && !strings.Contains(inner, "{") {
-		w.name = strings.TrimSuffix(inner, "}")
+	// Braces are added around a name that has none.
+	if inner, braced := strings.CutPrefix(w.name, "{"); braced {
+		if inner, braced = strings.CutSuffix(inner, "}"); braced && !strings.Contains(inner, "{") {
+			w.name = inner
+		}
 	}
 	w.client = w.client[:clientPart]
 	w.name, ok = strings.CutPrefix(w.name, prefix)

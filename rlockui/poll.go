@@ -13,7 +13,7 @@ import (
 const (
 	mostViewers = 200
 	longestPoll = time.Minute // a poll that takes longer has failed
-	restFactor  = 4           // pause after a poll, in durations of the poll
+	restFactor  = 9           // pause after a poll, in durations of the poll
 )
 
 var (

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,7 +45,7 @@ type Options struct {
 	// Title is the heading of the pages, by default "rlock".
 	Title string
 	// Interval is the least time between two polls, by default DefaultInterval; at least 100 ms. A poll that takes long
-	// is followed by a pause of four times its duration, so polls take at most a fifth of the time.
+	// is followed by a pause of nine times its duration, so polls take at most a tenth of the time.
 	Interval time.Duration
 	// MaxLocks is how many locks a poll reads at most, by default DefaultMaxLocks, at most 100,000. If there are more,
 	// the pages say so.
@@ -132,7 +133,7 @@ func Handler(client *rlock.Client, opts Options) (*UI, error) {
 	full := client.NewLock(probe).Name()
 	u.prefix = full[:len(full)-len(probe)]
 	for _, host := range opts.Hosts {
-		u.hosts[host] = true
+		u.hosts[strings.ToLower(host)] = true
 	}
 	return u, nil
 }

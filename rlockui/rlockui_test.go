@@ -58,6 +58,9 @@ func TestShowsWhoHoldsWhat(t *testing.T) {
 	if v := s.snapshot("?q=INVOI"); v.Matched != 1 || v.Locks[0].Name != "invoices" || v.Held != 3 {
 		t.Errorf("a search: %+v", v)
 	}
+	if v := s.snapshot("?q=%E2%80%AE"); v.Matched != 0 {
+		t.Errorf("a search for what is invisible: %+v", v)
+	}
 	if v := s.snapshot("?only=waited"); v.Matched != 0 {
 		t.Errorf("a filter: %+v", v)
 	}
@@ -90,16 +93,39 @@ func TestTimelineShowsReleasesHandOversAndLosses(t *testing.T) {
 	if v := s.snapshot("?only=free"); v.lock("job") == nil || v.lock("job").Mode != "free" {
 		t.Errorf("released lately: %+v", v.Locks)
 	}
-	// A lease that is not renewed is seen with little left, and then not at all.
-	lease, err := other.NewLock("job").TryLock(bg, rlock.WithLease(locktest.Ample(3*time.Second)))
+	// A lease that nobody renews is seen with little left, and then not at all.
+	lease, err := other.NewLock("job").TryLock(bg, rlock.WithLease(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.until("the hold is shown", "?lock="+id, func(v *view) bool { return kinds(v) == "held released held " })
+	s.rdb.PExpire(bg, "job", locktest.Ample(5*time.Second))
 	v := s.until("the loss is shown", "?lock="+id, func(v *view) bool { return strings.HasSuffix(kinds(v), "held lost ") })
 	if v.Lost != 1 || v.Lock.Lost != 1 {
 		t.Errorf("losses: %+v", v)
 	}
 	_ = lease.Unlock(bg)
+}
+
+func TestFairLockIsOneLockWithAndWithoutWaiters(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	s := open(t, b, rlockui.Options{})
+	all := s.stream("")
+	defer all.close()
+	lease := locktest.MustLock(t, b.NewClient(t).NewFairLock("fair"))
+	alone := s.held("fair")
+	waiter := locktest.Begin(t, bg, b.NewClient(t).NewFairLock("fair"))
+	v := s.until("its waiter is shown", "?lock="+alone.ID, func(v *view) bool { return v.lock("fair") != nil && v.lock("fair").Waiters == 1 })
+	if alone.Type != "Lock" || v.lock("fair").Type != "FairLock" || v.lock("fair").ID != alone.ID || v.Held != 1 || len(v.Lock.Events) != 1 {
+		t.Errorf("%+v, and then %+v", alone, v)
+	}
+	locktest.WantErr(t, waiter.GiveUp(), context.Canceled)
+	v = s.until("the waiter has left", "", func(v *view) bool { return v.lock("fair").Waiters == 0 })
+	if l := v.lock("fair"); l.Type != "FairLock" || l.ID != alone.ID {
+		t.Errorf("without the waiter: %+v", l)
+	}
+	locktest.MustUnlock(t, lease)
 }
 
 func TestHandOverIsCounted(t *testing.T) {
@@ -124,11 +150,18 @@ func TestHandOverIsCounted(t *testing.T) {
 
 func TestClientsThatWaitForEachOtherAreACycle(t *testing.T) {
 	t.Parallel()
-	b := locktest.OnMiniredis(t)
-	s := open(t, b, rlockui.Options{})
+	for name, prefix := range map[string]string{"no prefix": "", "prefix": "app:", "prefix with a brace": "{app}:"} {
+		locktest.Beside(t, name, func(t *testing.T) { showsCycle(t, locktest.OnMiniredis(t), rlock.WithPrefix(prefix)) })
+	}
+	locktest.Beside(t, "server", func(t *testing.T) { showsCycle(t, locktest.OnServer(t)) })
+	locktest.Beside(t, "cluster", func(t *testing.T) { showsCycle(t, locktest.OnCluster(t)) })
+}
+
+func showsCycle(t *testing.T, b *locktest.Backend, opts ...rlock.Option) {
+	s := open(t, b, rlockui.Options{}, opts...)
 	all := s.stream("")
 	defer all.close()
-	one, other := b.NewClient(t, rlock.WithLabel("one")), b.NewClient(t, rlock.WithLabel("other"))
+	one, other := b.NewClient(t, append(opts, rlock.WithLabel("one"))...), b.NewClient(t, append(opts, rlock.WithLabel("other"))...)
 	a := locktest.MustLock(t, one.NewFairLock("A"))
 	z := locktest.MustLock(t, other.NewPriorityLock("B{x}"))
 	forB := locktest.Begin(t, bg, one.NewPriorityLock("B{x}"))

@@ -1,6 +1,7 @@
 package rlockui_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/rlockui"
 )
@@ -179,6 +181,74 @@ func TestWritesThatAreAllowed(t *testing.T) {
 	_ = lease.Unlock(bg)
 }
 
+func TestHoldsOfEachTypeCanBeEnded(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	s := open(t, b, rlockui.Options{Allow: func(*http.Request, rlockui.Write) bool { return true }})
+	c := b.NewClient(t)
+	done := make(chan struct{})
+	result, began := make(chan error), make(chan struct{})
+	go func() {
+		_, _, err := c.NewOnce("Once", rlock.MinKeep).Do(bg, func(context.Context) ([]byte, error) {
+			close(began)
+			<-done
+			return nil, nil
+		})
+		result <- err
+	}()
+	<-began
+	defer func() {
+		close(done)
+		<-result // its hold was ended
+	}()
+	held := map[string]rlock.Locker{
+		"Lock": c.NewLock("Lock"), "ReadWriteLock": c.NewReadWriteLock("ReadWriteLock").Writer, "FairReadWriteLock": c.NewFairReadWriteLock("FairReadWriteLock").Writer,
+		"PriorityLock": c.NewPriorityLock("PriorityLock"), "ReadWriteLock of readers": c.NewReadWriteLock("ReadWriteLock of readers").Reader,
+		"FairReadWriteLock of readers": c.NewFairReadWriteLock("FairReadWriteLock of readers").Reader, "FencedLock": c.NewFencedLock("FencedLock"),
+	}
+	for _, l := range held {
+		lease := locktest.MustLock(t, l)
+		defer func() { _ = lease.Unlock(bg) }()
+	}
+	election, err := c.NewElection("Election").Campaign(bg, "me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = election.Unlock(bg) }()
+	place, err := c.NewDoubleBarrier("DoubleBarrier", 1).Enter(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = place.Unlock(bg) }()
+
+	v := s.until("all are shown", "", func(v *view) bool { return v.Held == len(held)+3 })
+	for _, l := range v.Locks {
+		if kind, _, _ := strings.Cut(l.Name, " "); l.Type != kind {
+			t.Errorf("%s is shown as a %s", l.Name, l.Type)
+		}
+		if answer, text := s.write(rlockui.ForceUnlock, l.ID, l.Holders[0].Ref); answer.StatusCode != http.StatusOK || text != "{\"done\":true}\n" {
+			t.Errorf("%s: %s: %s", l.Name, answer.Status, text)
+		}
+	}
+	s.until("all are free", "", func(v *view) bool { return v.Held == 0 })
+}
+
+func TestPermitsCannotBeEnded(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	s := open(t, b, rlockui.Options{Allow: func(*http.Request, rlockui.Write) bool { return true }})
+	lease, err := b.NewClient(t).NewPermitSemaphore("permits", rlock.WithPermits(3)).Acquire(bg, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locktest.MustUnlock(t, lease)
+	l := s.held("permits")
+	answer, text := s.write(rlockui.ForceUnlock, l.ID, l.Holders[0].Ref)
+	if l.Type != "PermitSemaphore" || answer.StatusCode != http.StatusConflict || !strings.Contains(text, "end with their lease") {
+		t.Errorf("%+v, %s: %s", l, answer.Status, text)
+	}
+}
+
 func TestNamesOfOthersAreData(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
@@ -219,6 +289,9 @@ func TestNamesOfOthersAreData(t *testing.T) {
 		if page := s.snapshot("?lock=" + l.ID).Lock; page == nil || !page.Known || page.Name != l.Name {
 			t.Errorf("the page of %.50q: %+v", l.Name, page)
 		}
+	}
+	if v := s.snapshot("?q=" + url.QueryEscape(`A\u202e`)); v.Matched != 1 {
+		t.Errorf("a search for what is shown: %+v", v.Locks)
 	}
 	if v := s.snapshot("?lock=" + url.QueryEscape("<script>")); v.Lock == nil || v.Lock.Known {
 		t.Errorf("an unknown lock: %+v", v.Lock)

@@ -75,6 +75,9 @@ func (u *UI) target(q *writeRequest) (w Write, shared bool, err error) {
 	if e == nil || e.free() {
 		return w, false, errors.New("nobody holds the lock any more")
 	}
+	if !canEnd[e.typ] {
+		return w, false, errors.New("holds of a " + e.typ + " cannot be ended: they end with their lease")
+	}
 	w = Write{Action: q.Action, Lock: e.name, Type: e.typ}
 	if q.Action == RequestRelease {
 		return w, e.holders[0].Shared, nil
@@ -135,11 +138,7 @@ func (u *UI) serveWrite(w http.ResponseWriter, r *http.Request) {
 
 // write does a write, and reports whether there was a hold to do it to.
 func (u *UI) write(ctx context.Context, what *Write, shared bool) (done bool, err error) {
-	open := openers[what.Type]
-	if open == nil {
-		return false, errors.New("rlockui: holds of a " + what.Type + " cannot be ended: they end with their lease")
-	}
-	l, err := open(u.clients, what.Lock, shared)
+	l, err := openers[what.Type](u.clients, what.Lock, shared)
 	if err != nil {
 		return false, err
 	}
