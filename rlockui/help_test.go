@@ -96,15 +96,16 @@ func (s *site) ask(method, path, body string, header ...string) (*http.Response,
 
 // view is the part of a snapshot that tests read.
 type view struct {
-	Error     string
-	Writes    bool
-	Truncated bool
-	Held      int
-	Matched   int
-	Lost      int
-	HandOvers int
-	Locks     []row
-	Lock      *struct {
+	Error      string
+	GraphError string
+	Writes     bool
+	Truncated  bool
+	Held       int
+	Matched    int
+	Lost       int
+	HandOvers  int
+	Locks      []row
+	Lock       *struct {
 		row
 		Known  bool
 		Events []struct{ Kind, Text string }

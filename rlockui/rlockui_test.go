@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
@@ -295,6 +296,14 @@ func TestAnOutageIsShownAndEnds(t *testing.T) {
 	b.Mini.SetError("")
 	for ; v.Error != ""; v = st.next(t) {
 	}
+	b.Mini.Close()
+	for v = st.next(t); v.Error == ""; v = st.next(t) {
+	}
+	if err := b.Mini.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	for ; v.Error != ""; v = st.next(t) {
+	}
 	if v.lock("kept") == nil || v.lock("kept").Lost != 0 {
 		t.Errorf("after the outage: %+v", v)
 	}
@@ -394,7 +403,7 @@ func TestRedLockAndTheStateOfItsNodes(t *testing.T) {
 	for range 3 {
 		b := locktest.OnMiniredis(t)
 		backends = append(backends, b)
-		nodes, holders = append(nodes, b.NewClient(t, rlock.WithCommandTimeout(time.Second))), append(holders, b.NewClient(t))
+		nodes, holders = append(nodes, b.NewClient(t, rlock.WithCommandTimeout(time.Second))), append(holders, b.NewClient(t, rlock.WithLabel("voter")))
 	}
 	l, err := rlock.NewRedLock("red", holders)
 	if err != nil {
@@ -402,7 +411,7 @@ func TestRedLockAndTheStateOfItsNodes(t *testing.T) {
 	}
 	lease := locktest.MustLock(t, l)
 	s := &site{t: t, pages: pagesOf(t, nodes[0], rlockui.Options{
-		Interval: interval, Nodes: nodes[1:], Allow: func(*http.Request, rlockui.Write) bool { return true },
+		Interval: interval, Nodes: nodes[1:], Redis: backends[0].Client(t), Allow: func(*http.Request, rlockui.Write) bool { return true },
 	})}
 	s.serve(s.pages)
 	s.URL = strings.TrimSuffix(s.URL, "/")
@@ -410,6 +419,7 @@ func TestRedLockAndTheStateOfItsNodes(t *testing.T) {
 	if red.Type != "RedLock" || red.Votes < 2 || red.Holders[0].Hold != lease.HoldID() {
 		t.Errorf("%+v", red)
 	}
+	s.until("its holder has a name", "", func(v *view) bool { return v.lock("red").Holders[0].Who == "voter" })
 	backends[2].Mini.SetError("LOADING Redis is loading the dataset in memory")
 	v := s.until("the node is marked", "", func(v *view) bool { return len(v.Nodes) == 3 && v.Nodes[2].Error != "" })
 	if v.Error != "" || v.Nodes[0].Error != "" || v.lock("red") == nil {
@@ -423,6 +433,37 @@ func TestRedLockAndTheStateOfItsNodes(t *testing.T) {
 	}
 	locktest.MustBeFree(t, l)
 	_ = lease.Unlock(bg)
+}
+
+// A user who may inspect locks, and not acquire them, is enough. Without PUBSUB CHANNELS only the graph is missing.
+func TestUserOfRedisWhoMayReadOnly(t *testing.T) {
+	t.Parallel()
+	for name, may := range map[string]bool{"may read channels": true, "may not": false} {
+		locktest.Beside(t, name, func(t *testing.T) {
+			b := locktest.OnServer(t)
+			lease := locktest.MustLock(t, b.NewClient(t, rlock.WithPrefix("app:")).NewFairLock("kept"))
+			defer locktest.MustUnlock(t, lease)
+			rule := []any{"ACL", "SETUSER", "viewer", "on", ">secret", "~app:*", "~{app:*", "~redisson_lock_*:{app:*", "&redisson_lock__channel:{app:*"}
+			for _, command := range strings.Fields("hello ping client|setname eval evalsha exists hget hgetall hmget hlen llen hrandfield pttl publish pubsub|numsub scan type getrange") {
+				rule = append(rule, "+"+command)
+			}
+			if may {
+				rule = append(rule, "+pubsub|channels")
+			}
+			if err := b.Client(t).Do(bg, rule...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			rdb := redis.NewClient(&redis.Options{Addr: b.Addr, Username: "viewer", Password: "secret"})
+			t.Cleanup(func() { _ = rdb.Close() })
+			s := &site{t: t, rdb: rdb}
+			s.pages = pagesOf(t, locktest.NewClient(t, rdb, rlock.WithPrefix("app:")), rlockui.Options{Interval: interval, Redis: rdb})
+			s.serve(s.pages)
+			v := s.until("the lock is shown", "", func(v *view) bool { return v.lock("kept") != nil || v.Error != "" })
+			if v.Error != "" || (v.GraphError == "") != may {
+				t.Errorf("%+v", v)
+			}
+		})
+	}
 }
 
 func TestBadOptionsAreRefused(t *testing.T) {

@@ -278,16 +278,24 @@ func (s *shower) row(e *entry, most int) row {
 	}
 	for i := range e.holders[:min(len(e.holders), most)] {
 		h := &e.holders[i]
-		name := h.Process.Label
-		if name == "" {
-			name = h.Process.Program
+		by := h.Process
+		if p := s.b.people.clients[clientOf(h.HoldID)]; p != nil && by == (rlock.Process{}) {
+			by = p.process // as of a RedLock, whose votes have no process
 		}
 		r.Holders = append(r.Holders, holderRow{
-			Who: visible.Text(name), Host: visible.Text(h.Process.Host), PID: h.Process.PID, Client: clientOf(h.HoldID),
+			Who: nameOf(&by), Host: visible.Text(by.Host), PID: by.PID, Client: clientOf(h.HoldID),
 			Hold: visible.Cut(h.HoldID, longestHold), Ref: refOf(h.HoldID), Count: h.Count, Shared: h.Shared, Gone: s.gone(h.HoldID),
 		})
 	}
 	return r
+}
+
+// nameOf returns the label or the program of a process.
+func nameOf(p *rlock.Process) string {
+	if p.Label != "" {
+		return visible.Text(p.Label)
+	}
+	return visible.Text(p.Program)
 }
 
 func (s *shower) page(id string) *page {
@@ -370,17 +378,14 @@ func (s *shower) clients() (all []clientRow, total int) {
 	})
 	all = []clientRow{}
 	for _, p := range people[:min(len(people), peopleShown)] {
-		name, state := p.process.Label, "unknown"
-		if name == "" {
-			name = p.process.Program
-		}
+		state := "unknown"
 		switch {
 		case p.isGone:
 			state = "gone"
 		case p.isKnown:
 			state = "seen"
 		}
-		all = append(all, clientRow{p.client, visible.Text(name), visible.Text(p.process.Host), p.process.PID, p.holds, p.waits, state, millis(p.wroteAt)})
+		all = append(all, clientRow{p.client, nameOf(&p.process), visible.Text(p.process.Host), p.process.PID, p.holds, p.waits, state, millis(p.wroteAt)})
 	}
 	return all, len(people)
 }

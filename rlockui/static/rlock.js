@@ -313,7 +313,7 @@ document.addEventListener("keydown", e => {
   $("q").focus();
 });
 document.addEventListener("visibilitychange", connect);
-window.addEventListener("hashchange", route);
+window.addEventListener("hashchange", () => { route(); window.scrollTo(0, 0); $("main").focus(); });
 window.addEventListener("pagehide", () => { if (source) source.close(); source = null; });
 window.addEventListener("pageshow", e => { if (e.persisted) connect(); });
 setInterval(() => { for (const e of document.querySelectorAll("[data-ms]")) tick(e); }, 1000);
