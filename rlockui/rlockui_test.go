@@ -205,6 +205,43 @@ func TestClientThatIsGoneIsMarked(t *testing.T) {
 	}
 }
 
+func TestRenewalThatIsOverdueIsMarked(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	s := open(t, b, rlockui.Options{})
+	all := s.stream("")
+	defer all.close()
+	lease, err := b.NewClient(t).NewLock("stopped").TryLock(bg, rlock.WithLease(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locktest.MustUnlock(t, lease)
+	l := s.held("stopped")
+	rest := func(d time.Duration) {
+		s.rdb.PExpire(bg, "stopped", d)
+		ends := time.Now().Add(d).UnixMilli()
+		s.until("the lease is shown", "", func(v *view) bool { return max(v.lock("stopped").Ends-ends, ends-v.lock("stopped").Ends) < 60_000 })
+	}
+	rest(20 * time.Minute) // a fixed lease that runs out is as its holder wants it
+	if s.snapshot("?only=overdue").Matched != 0 {
+		t.Error("a lease that was never renewed is marked")
+	}
+	rest(2 * time.Hour)
+	rest(90 * time.Minute)
+	if s.snapshot("?only=overdue").Matched != 0 {
+		t.Error("a renewed lease is marked too early")
+	}
+	rest(30 * time.Minute)
+	v := s.snapshot("?only=overdue&lock=" + l.ID)
+	if v.Matched != 1 || !v.Locks[0].Overdue || v.Lock.Events[0].Kind != "overdue" {
+		t.Errorf("%+v", v)
+	}
+	rest(2 * time.Hour)
+	if s.snapshot("?only=overdue").Matched != 0 {
+		t.Error("it is still marked after a renewal")
+	}
+}
+
 // count counts the commands that a miniredis executes.
 func count(b *locktest.Backend) *atomic.Int64 {
 	var n atomic.Int64

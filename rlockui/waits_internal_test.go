@@ -1,6 +1,7 @@
 package rlockui
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -93,6 +94,36 @@ func TestCyclesOfRandomGraphs(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestViewersAreBounded(t *testing.T) {
+	t.Parallel()
+	u, err := Handler(locktest.OnMiniredis(t).NewClient(t), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*viewer
+	for range mostViewers {
+		v, err := u.join()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, v)
+	}
+	if _, err := u.join(); !errors.Is(err, errCrowded) {
+		t.Errorf("one more: %v", err)
+	}
+	for _, v := range all {
+		u.leave(v)
+	}
+	<-u.stopped // the poller ends with the last viewer, without Close
+	if _, err := u.join(); err != nil {
+		t.Error(err)
+	}
+	_ = u.Close()
+	if _, err := u.join(); !errors.Is(err, errClosed) {
+		t.Errorf("after Close: %v", err)
 	}
 }
 
