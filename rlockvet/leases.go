@@ -1,0 +1,166 @@
+package rlockvet
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"slices"
+
+	"golang.org/x/tools/go/cfg"
+)
+
+// harmless are the methods of a Lease whose call says nothing about its end.
+var harmless = []string{"Context", "Deadline", "HoldID", "Name", "ReleaseRequested", "String", "Token"}
+
+// acquires checks the leases that a function takes.
+func (c *checker) acquires(f *function) {
+	eachCall(f.body, func(call *ast.CallExpr) {
+		if c.isLeaseCall(call) {
+			if g, ok := c.grantOf(f, call); ok {
+				c.lost(f, g)
+				c.outer(f, g)
+			}
+		}
+		c.outerOfCallback(f, call)
+	})
+}
+
+// lost reports a lease that is dropped, or that a path to a return does not unlock. A lease WithLease ends alone, so
+// to drop it is a way to say "not again for a minute".
+func (c *checker) lost(f *function, g grant) {
+	if c.mayEndAlone(g.call) {
+		return
+	}
+	if g.value == nil {
+		c.report(g.call, LostLease, "the lease of %s is dropped: nothing can unlock it, and the watchdog renews it", c.callee(g.call).Name())
+		return
+	}
+	for _, id := range c.uses(f.body, g.value) {
+		// What a literal does with the lease, and when, is not followed; nor is a pointer to the variable.
+		if address, ok := c.parents[id].(*ast.UnaryExpr); c.inLiteral(id, f) || ok && address.Op == token.AND {
+			return
+		}
+	}
+	var exit *ast.ReturnStmt
+	c.follow(f, g, func(n ast.Node) bool {
+		for _, id := range c.uses(n, g.value) {
+			if c.isWrite(id) || !c.isHarmless(f, id) {
+				return false
+			}
+		}
+		if ret, ok := n.(*ast.ReturnStmt); ok && (exit == nil || ret.Pos() < exit.Pos()) {
+			exit = ret
+		}
+		return true
+	})
+	if exit != nil {
+		c.report(g.call, LostLease, "the lease of %s is not unlocked on a path to the end of the function in line %d", c.callee(g.call).Name(), c.line(exit.Pos()))
+	}
+}
+
+// isHarmless reports whether a use of a lease neither ends it nor gives it to other code, which may end it.
+func (c *checker) isHarmless(f *function, id *ast.Ident) bool {
+	if compare, ok := c.parents[id].(*ast.BinaryExpr); ok {
+		return c.compared(compare) != nil
+	}
+	name, call := c.method(id)
+	if !slices.Contains(harmless, name) {
+		return false
+	}
+	if name != "Context" {
+		return true
+	}
+	// The context of a lease carries it: LeaseFrom returns it where the context arrives. A call is expected not to
+	// unlock it, but what is returned or stored may be meant for that.
+	if _, argument := c.parents[call].(*ast.CallExpr); argument {
+		return true
+	}
+	v, _ := c.target(call).(*types.Var)
+	if v == nil {
+		return false
+	}
+	for _, use := range c.uses(f.body, v) {
+		_, argument := c.parents[use].(*ast.CallExpr)
+		method, _ := c.method(use)
+		if !argument && method == "" && !c.isWrite(use) {
+			return false
+		}
+	}
+	return true
+}
+
+// unlocks checks the calls of Unlock in a function.
+func (c *checker) unlocks(f *function) {
+	eachCall(f.body, func(call *ast.CallExpr) {
+		if !c.isMethod(call, "Lease", "Unlock") && !c.isMethod(call, "Client", "Unlock") {
+			return
+		}
+		switch p := c.parents[call].(type) {
+		case *ast.DeferStmt:
+			if c.repeats(f, p) {
+				return // deferred reports it
+			}
+		case *ast.ExprStmt, *ast.GoStmt:
+		default:
+			return
+		}
+		if !c.asksForLoss(f, call) {
+			c.report(call, UnlockError, "the error of Unlock is dropped: it is ErrLeaseLost if the lock was lost before")
+		}
+	})
+	each(f.body, func(n ast.Node) {
+		if d, ok := n.(*ast.DeferStmt); ok {
+			c.deferred(f, d)
+		}
+	})
+}
+
+// asksForLoss reports whether the function also calls Err of the lease that is unlocked: then it knows of a loss.
+func (c *checker) asksForLoss(f *function, unlock *ast.CallExpr) bool {
+	v := c.variable(receiver(unlock))
+	for _, id := range c.uses(f.body, v) {
+		if name, _ := c.method(id); name == "Err" {
+			return true
+		}
+	}
+	return false
+}
+
+// deferred reports an Unlock that is deferred in a loop.
+func (c *checker) deferred(f *function, d *ast.DeferStmt) {
+	var body ast.Node = d.Call
+	if literal, ok := ast.Unparen(d.Call.Fun).(*ast.FuncLit); ok {
+		body = literal.Body
+	}
+	unlock := false
+	eachCall(body, func(call *ast.CallExpr) { unlock = unlock || c.isMethod(call, "Lease", "Unlock") })
+	if unlock && c.repeats(f, d) {
+		c.report(d, DeferInLoop, "Unlock is deferred in a loop: each turn keeps its lock until the function returns")
+	}
+}
+
+// repeats reports whether a statement can run twice in one call of its function. A loop that returns after the
+// statement, such as one that tries until it has the lock, does not repeat it.
+func (c *checker) repeats(f *function, n ast.Node) bool {
+	if f.graph == nil {
+		return false
+	}
+	at, ok := find(f.graph, n)
+	if !ok {
+		return false
+	}
+	seen := map[*cfg.Block]bool{}
+	next := slices.Clone(at.block.Succs)
+	for len(next) > 0 {
+		b := next[len(next)-1]
+		next = next[:len(next)-1]
+		if b == at.block {
+			return true
+		}
+		if !seen[b] {
+			seen[b] = true
+			next = append(next, b.Succs...)
+		}
+	}
+	return false
+}

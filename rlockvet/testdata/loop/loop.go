@@ -1,0 +1,81 @@
+package loop
+
+import (
+	"context"
+	"errors"
+
+	"github.com/go-rlock/rlock"
+)
+
+func work(context.Context) error { return nil }
+
+func eachOf(ctx context.Context, locks []rlock.Locker) error {
+	for _, l := range locks {
+		lease, err := l.Lock(ctx)
+		if err != nil {
+			return err
+		}
+		defer lease.Unlock(ctx) // want `Unlock is deferred in a loop`
+		if err := work(lease.Context(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eachJoined(ctx context.Context, l rlock.Locker) (err error) {
+	for range 3 {
+		lease, lockErr := l.Lock(ctx)
+		if lockErr != nil {
+			return lockErr
+		}
+		defer func() { err = errors.Join(err, lease.Unlock(ctx)) }() // want `Unlock is deferred in a loop`
+	}
+	return nil
+}
+
+func byLabel(ctx context.Context, l rlock.Locker) error {
+again:
+	lease, err := l.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lease.Unlock(ctx) }() // want `Unlock is deferred in a loop`
+	if work(lease.Context(ctx)) != nil {
+		goto again
+	}
+	return nil
+}
+
+// What follows is right.
+
+func untilItHasIt(ctx context.Context, l rlock.Locker) (err error) {
+	for {
+		lease, err := l.TryLock(ctx)
+		if errors.Is(err, rlock.ErrNotAcquired) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, lease.Unlock(ctx)) }()
+		return work(lease.Context(ctx))
+	}
+}
+
+func eachInAFunction(ctx context.Context, locks []rlock.Locker) error {
+	for _, l := range locks {
+		err := func() (err error) {
+			lease, err := l.Lock(ctx)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, lease.Unlock(ctx)) }()
+			return work(lease.Context(ctx))
+		}()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
