@@ -64,7 +64,7 @@ func ExampleClient_Locks() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer lease.Unlock(ctx)
+	defer func() { _ = lease.Unlock(ctx) }()
 
 	for lock, err := range here.Locks(ctx, "order:*") {
 		if err != nil {
@@ -86,7 +86,7 @@ func ExampleClient_Held() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		defer lease.Unlock(ctx)
+		defer func() { _ = lease.Unlock(ctx) }()
 	}
 
 	for _, lease := range client.Held() {

@@ -108,8 +108,10 @@ func ExampleLock_Lock() {
 				log.Print(err)
 				return
 			}
-			defer lease.Unlock(ctx)
 			counter++
+			if err := lease.Unlock(ctx); err != nil {
+				log.Print(err)
+			}
 		}()
 	}
 	for range 10 {
@@ -245,7 +247,7 @@ func ExampleWithWait() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer lease.Unlock(ctx)
+	defer func() { _ = lease.Unlock(ctx) }()
 
 	_, err = lock.Lock(ctx, rlock.WithWait(500*time.Millisecond))
 	var refused *rlock.Error

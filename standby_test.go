@@ -172,7 +172,7 @@ func TestGrantThatIsHeardLateLastsNoLonger(t *testing.T) {
 			clock.Forward(late.by)
 			close(goOn)
 			got := next.Held()
-			defer got.Unlock(bg)
+			defer func() { _ = got.Unlock(bg) }()
 			if n := r.looks.standBy.Load() - looks; n != late.looks {
 				t.Errorf("it has looked %d times, want %d", n, late.looks)
 			}

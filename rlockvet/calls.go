@@ -6,16 +6,13 @@ import (
 	"go/types"
 	"strings"
 
-	"golang.org/x/tools/go/cfg"
 	"golang.org/x/tools/go/types/typeutil"
 )
 
 // function is a declared or a literal function, without the literals inside it.
 type function struct {
-	node  ast.Node
-	typ   *ast.FuncType
-	body  *ast.BlockStmt
-	graph *cfg.CFG
+	node ast.Node
+	body *ast.BlockStmt
 }
 
 // function is the function that n declares; nil if it declares none.
@@ -23,10 +20,10 @@ func (c *checker) function(n ast.Node) *function {
 	switch n := n.(type) {
 	case *ast.FuncDecl:
 		if n.Body != nil {
-			return &function{n, n.Type, n.Body, c.graphs.FuncDecl(n)}
+			return &function{n, n.Body}
 		}
 	case *ast.FuncLit:
-		return &function{n, n.Type, n.Body, c.graphs.FuncLit(n)}
+		return &function{n, n.Body}
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func (c *checker) unlocks(f *function) {
 		}
 		switch p := c.parents[call].(type) {
 		case *ast.DeferStmt:
-			if c.repeats(f, p) {
+			if c.repeats(f, p) && !c.endsTurn(p) {
 				return // deferred reports it
 			}
 		case *ast.ExprStmt, *ast.GoStmt:
@@ -134,18 +134,29 @@ func (c *checker) deferred(f *function, d *ast.DeferStmt) {
 	}
 	unlock := false
 	eachCall(body, func(call *ast.CallExpr) { unlock = unlock || c.isMethod(call, "Lease", "Unlock") })
-	if unlock && c.repeats(f, d) {
+	// A turn that ends with the defer collects locks, to have all of them after the loop.
+	if unlock && c.repeats(f, d) && !c.endsTurn(d) {
 		c.report(d, DeferInLoop, "Unlock is deferred in a loop: each turn keeps its lock until the function returns")
 	}
+}
+
+// endsTurn reports whether a statement is the last one of the body of a loop.
+func (c *checker) endsTurn(n ast.Node) bool {
+	block, ok := c.parents[n].(*ast.BlockStmt)
+	if !ok || block.List[len(block.List)-1] != n {
+		return false
+	}
+	switch c.parents[block].(type) {
+	case *ast.ForStmt, *ast.RangeStmt:
+		return true
+	}
+	return false
 }
 
 // repeats reports whether a statement can run twice in one call of its function. A loop that returns after the
 // statement, such as one that tries until it has the lock, does not repeat it.
 func (c *checker) repeats(f *function, n ast.Node) bool {
-	if f.graph == nil {
-		return false
-	}
-	at, ok := find(f.graph, n)
+	at, ok := find(c.graph(f), n)
 	if !ok {
 		return false
 	}

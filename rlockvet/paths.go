@@ -135,10 +135,7 @@ type step struct {
 // follow calls visit for each node that may run after a grant, until it returns false. Paths on which the grant has
 // failed are left out, and so are those behind a condition that depends on the grant in an unknown way.
 func (c *checker) follow(f *function, g grant, visit func(ast.Node) bool) {
-	if f.graph == nil {
-		return
-	}
-	at, ok := find(f.graph, g.call)
+	at, ok := find(c.graph(f), g.call)
 	if !ok {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 	"strings"
 
 	"golang.org/x/tools/go/analysis"
-	"golang.org/x/tools/go/analysis/passes/ctrlflow"
+	"golang.org/x/tools/go/cfg"
 )
 
 // The categories of the findings are also the anchors of their sections, and what -skip takes.
@@ -88,9 +88,8 @@ func New() *analysis.Analyzer {
 		Doc: "report mistakes in code that uses rlock\n\n" +
 			"Leases that are never unlocked, the outer context under a lock, errors of Unlock that are dropped, Unlock deferred in a loop, " +
 			"locks inside a transaction, names made from the time, waits that outlast a ticker, permits that die with a process.",
-		URL:      page,
-		Requires: []*analysis.Analyzer{ctrlflow.Analyzer},
-		Run:      func(pass *analysis.Pass) (any, error) { return nil, run(pass, set) },
+		URL: page,
+		Run: func(pass *analysis.Pass) (any, error) { return nil, run(pass, set) },
 	}
 	a.Flags.Var(&set.skip, "skip", "`categories` that are not reported: "+strings.Join(Categories, ", "))
 	a.Flags.BoolVar(&set.tests, "tests", false, "report findings in files of tests too")
@@ -102,8 +101,9 @@ func New() *analysis.Analyzer {
 type checker struct {
 	*settings
 	pass    *analysis.Pass
-	graphs  *ctrlflow.CFGs
 	parents map[ast.Node]ast.Node
+	decls   map[*types.Func]*ast.FuncDecl
+	graphs  map[ast.Node]*cfg.CFG // by function; nil while it is made
 	// own are the variables and fields with a Semaphore made WithPermits in this package.
 	own map[types.Object]bool
 }
@@ -114,8 +114,8 @@ func run(pass *analysis.Pass, set *settings) error {
 		return nil
 	}
 	c := &checker{
-		settings: set, pass: pass, graphs: pass.ResultOf[ctrlflow.Analyzer].(*ctrlflow.CFGs),
-		parents: map[ast.Node]ast.Node{}, own: map[types.Object]bool{},
+		settings: set, pass: pass, parents: map[ast.Node]ast.Node{}, decls: map[*types.Func]*ast.FuncDecl{},
+		graphs: map[ast.Node]*cfg.CFG{}, own: map[types.Object]bool{},
 	}
 	for _, file := range pass.Files {
 		c.index(file)
@@ -150,7 +150,7 @@ func reaches(from *types.Package, path string, seen map[*types.Package]bool) boo
 	return false
 }
 
-// index records the parent of each node of a file, and the semaphores that it makes.
+// index records the parent of each node of a file, its functions, and the semaphores that it makes.
 func (c *checker) index(file *ast.File) {
 	var above []ast.Node
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -162,6 +162,11 @@ func (c *checker) index(file *ast.File) {
 			c.parents[n] = above[len(above)-1]
 		}
 		above = append(above, n)
+		if d, ok := n.(*ast.FuncDecl); ok && d.Body != nil {
+			if f, ok := c.pass.TypesInfo.Defs[d.Name].(*types.Func); ok {
+				c.decls[f] = d
+			}
+		}
 		if call, ok := n.(*ast.CallExpr); ok && c.isMethod(call, "Client", "NewSemaphore") && c.hasOption(call, "WithPermits") {
 			if target := c.target(call); target != nil {
 				c.own[target] = true

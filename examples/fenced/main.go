@@ -86,7 +86,7 @@ func deposit(ctx context.Context, db *sql.DB, token, id, amount int64) error {
 	return nil
 }
 
-func run(ctx context.Context, w io.Writer, first, second *rlock.Client, db *sql.DB) error {
+func run(ctx context.Context, w io.Writer, first, second *rlock.Client, db *sql.DB) (err error) {
 	slow, err := first.NewLock("account:7").Lock(ctx, rlock.WithLease(200*time.Millisecond))
 	if err != nil {
 		return err
@@ -96,6 +96,7 @@ func run(ctx context.Context, w io.Writer, first, second *rlock.Client, db *sql.
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, next.Unlock(ctx)) }()
 	fmt.Fprintln(w, "second: has the lock; its token is higher:", next.Token() > slow.Token())
 	if err := deposit(ctx, db, next.Token(), 7, 10); err != nil {
 		return err
@@ -106,5 +107,5 @@ func run(ctx context.Context, w io.Writer, first, second *rlock.Client, db *sql.
 	if !errors.Is(err, errStale) {
 		return fmt.Errorf("a late write was not refused: %w", err)
 	}
-	return next.Unlock(ctx)
+	return nil
 }

@@ -149,7 +149,8 @@ func (s *show) giveUp(ctx context.Context, name string) error {
 	s.title("3. A wait that times out")
 	return rlock.Do(ctx, s.alpha.NewLock(name), func(ctx context.Context) error {
 		s.say("alpha", "has the lock, and keeps it")
-		_, err := s.beta.NewLock(name).Lock(rlock.WithoutOwner(ctx), rlock.WithWait(time.Second))
+		nothing := func(context.Context) error { return nil }
+		err := rlock.Do(rlock.WithoutOwner(ctx), s.beta.NewLock(name), nothing, rlock.WithWait(time.Second))
 		if !errors.Is(err, rlock.ErrNotAcquired) {
 			return fmt.Errorf("expected ErrNotAcquired, got: %w", err)
 		}
@@ -160,14 +161,15 @@ func (s *show) giveUp(ctx context.Context, name string) error {
 
 // lose: an operator frees the lock by force. With the next renewal the context of
 // the holder ends, and the resource that checks tokens does not accept a late write.
-func (s *show) lose(ctx context.Context, name string) error {
+func (s *show) lose(ctx context.Context, name string) (err error) {
 	s.title("4. A lease is lost, and the context of its holder ends")
 	lock := s.alpha.NewLock(name)
 	lease, err := lock.Lock(ctx)
 	if err != nil {
 		return err
 	}
-	work := lease.Context(ctx) // ends with the lease
+	defer func() { _ = lease.Unlock(ctx) }() // if a step fails before the Unlock below
+	work := lease.Context(ctx)               // ends with the lease
 	s.say("alpha", "has the lock, token %d", lease.Token())
 
 	freed, err := s.beta.NewLock(name).ForceUnlock(ctx)
@@ -179,6 +181,7 @@ func (s *show) lose(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, next.Unlock(ctx)) }()
 	s.say("beta", "has the lock, token %d", next.Token())
 
 	<-work.Done()
@@ -197,5 +200,5 @@ func (s *show) lose(ctx context.Context, name string) error {
 		return fmt.Errorf("expected ErrLeaseLost, got: %w", err)
 	}
 	s.say("alpha", "unlocks: that reports the loss, and leaves beta's hold alone")
-	return next.Unlock(ctx)
+	return nil
 }

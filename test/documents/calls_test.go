@@ -71,12 +71,14 @@ var calls = map[string]func(ctx context.Context, client *rlock.Client, clients [
 		return rlock.Do(ctx, lock, work) // ErrNoQuorum names the masters that are away
 	},
 	"Semaphore": func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {
-		converters := client.NewSemaphore("converters", rlock.WithPermits(2))
-		if err := converters.Acquire(ctx, 1); err != nil {
+		queued := client.NewSemaphore("conversions", rlock.WithPermits(2))
+		if err := queued.Acquire(ctx, 1); err != nil {
 			return err
 		}
-		defer converters.Release(ctx, 1)
-		return work(ctx)
+		if err := push(ctx, "a.mov"); err != nil {
+			return errors.Join(err, queued.Release(ctx, 1))
+		}
+		return nil // the worker calls Release when it has converted a.mov
 	},
 	"PermitSemaphore": func(ctx context.Context, client *rlock.Client, _ []*rlock.Client) error {
 		partner := client.NewPermitSemaphore("partner", rlock.WithPermits(3))
@@ -173,6 +175,8 @@ var calls = map[string]func(ctx context.Context, client *rlock.Client, clients [
 }
 
 func work(ctx context.Context) error { return ctx.Err() }
+
+func push(ctx context.Context, _ string) error { return ctx.Err() }
 
 func deposit(ctx context.Context, _, _ int64) error { return ctx.Err() }
 

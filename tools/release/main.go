@@ -46,6 +46,7 @@ var published = []publishedModule{
 	{"adapters/migrate", "rlockmigrate.New"},
 	{"adapters/named", "named.New"},
 	{"adapters/robfigcron", "rlockcron.Parse"},
+	{"rlockvet", "rlockvet.New"},
 	{"cmd/rlock", ""},
 }
 

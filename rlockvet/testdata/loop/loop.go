@@ -30,6 +30,7 @@ func eachJoined(ctx context.Context, l rlock.Locker) (err error) {
 			return lockErr
 		}
 		defer func() { err = errors.Join(err, lease.Unlock(ctx)) }() // want `Unlock is deferred in a loop`
+		_ = work(lease.Context(ctx))
 	}
 	return nil
 }
@@ -48,6 +49,17 @@ again:
 }
 
 // What follows is right.
+
+func allTogether(ctx context.Context, locks []rlock.Locker) (err error) {
+	for _, l := range locks {
+		lease, err := l.Lock(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = lease.Unlock(ctx) }()
+	}
+	return work(ctx)
+}
 
 func untilItHasIt(ctx context.Context, l rlock.Locker) (err error) {
 	for {
