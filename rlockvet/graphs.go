@@ -10,7 +10,7 @@ import (
 
 // graph is the control flow of a function. It is made here, not by the analyzer ctrlflow, because that one has facts:
 // with them a driver has to analyze each package that the program depends on. Without them, a function of another
-// package that never returns is only known by its name, as os.Exit, log.Fatal and those of other loggers.
+// package that never returns is only known by its name, such as os.Exit and log.Fatal.
 func (c *checker) graph(f *function) *cfg.CFG {
 	if g, ok := c.graphs[f.node]; ok {
 		return g

@@ -229,8 +229,8 @@ func (c *checker) waitsIn(body ast.Node, period time.Duration) {
 	})
 }
 
-// permits reports a Semaphore whose permits the function that takes them gives back by defer: those of a process that
-// dies are gone. One made without WithPermits may be shared with Java, and is not reported.
+// permits reports a Semaphore whose permits the function that takes them gives back by defer: if its process dies, they
+// are gone. One made without WithPermits may be shared with Java, and is not reported.
 func (c *checker) permits(f *function) {
 	released := map[*types.Var]bool{}
 	each(f.body, func(n ast.Node) {

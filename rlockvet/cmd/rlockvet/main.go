@@ -10,5 +10,5 @@ import (
 	"github.com/go-rlock/rlock/rlockvet"
 )
 
-// Only a multichecker answers the questions of go vet too.
+// main uses a multichecker, because only that answers the questions of go vet too.
 func main() { multichecker.Main(rlockvet.Analyzer) }
