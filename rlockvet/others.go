@@ -224,7 +224,7 @@ func (c *checker) waitsIn(body ast.Node, period time.Duration) {
 			return
 		}
 		if wait, ok := c.duration(call.Args[0]); ok && wait > period {
-			c.report(call, LongWait, "a wait of %v in the loop of a ticker of %v: who waits misses ticks, and then runs late what another has run", wait, period)
+			c.report(call, LongWait, "a wait of %v in the loop of a ticker of %v: a process that waits misses ticks, and then repeats what another has just done", wait, period)
 		}
 	})
 }

@@ -4,8 +4,8 @@
 //
 // The command rlockvet runs alone or by go vet -vettool. [Analyzer] is for other drivers, such as golangci-lint.
 //
-// The analyzer looks at one function at a time, and reports only what it can follow there. A package that reaches
-// rlock through no import is passed over without a look at its code.
+// The analyzer checks one function at a time, and reports only what it can follow there. It skips a package that does
+// not import rlock, not even through other packages.
 package rlockvet
 
 import (
@@ -97,7 +97,7 @@ func New() *analysis.Analyzer {
 	return a
 }
 
-// checker looks at one package.
+// checker checks one package.
 type checker struct {
 	*settings
 	pass    *analysis.Pass
