@@ -137,7 +137,7 @@ func filled(text string) string {
 // commands has the commands other than run, each in a separate file.
 var commands = []func(*app) *cobra.Command{
 	newAcquire, newRenew, newRelease, newWait, newSem, newOnce, newElect,
-	newList, newInspect, newWatch, newTop, newUnlock, newCheck, newQuorum,
+	newList, newInspect, newWatch, newTop, newUI, newUnlock, newCheck, newQuorum,
 	newDemo, newMCP, newMan, newVersion,
 }
 

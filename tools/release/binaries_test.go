@@ -24,7 +24,7 @@ import (
 func TestBinariesOfARelease(t *testing.T) {
 	const version = "v0.999.0"
 	tmp, out := t.TempDir(), t.TempDir()
-	env, err := proxied("../..", tmp, version, published[0], publishedModule{dir: tool})
+	env, err := proxied("../..", tmp, version, published[0], publishedModule{dir: "rlockui"}, publishedModule{dir: tool})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ const root = "github.com/go-rlock/rlock"
 
 type publishedModule struct{ dir, use string }
 
-// published are the folders of the modules that users get, the root first, and what a program uses of each; nothing
+// published are the folders of the modules that users get, each after those that it requires, and what a program uses of each; nothing
 // of one that is a program itself, which is installed.
 var published = []publishedModule{
 	{".", "rlock.New"},
@@ -165,37 +165,21 @@ func install(tree, tmp, user string, env []string, dir, version string) error {
 
 // tag makes the commit of a version, and its tags: one for each module.
 func tag(tree, version string) error {
-	sums, err := sumsOf(tree, version)
-	if err != nil {
-		return err
-	}
-	for _, m := range published[1:] {
-		dir := filepath.Join(tree, m.dir)
-		if err := run(dir, nil, "go", "mod", "edit", "-require="+root+"@"+version, "-dropreplace="+root); err != nil {
-			return err
-		}
-		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-		if err != nil {
-			return err
-		}
-		file, err := modfile.Parse("go.mod", mod, nil)
-		if err != nil {
-			return err
-		}
-		if len(file.Replace) > 0 {
-			return fmt.Errorf("%s/go.mod still has a replace: go install refuses it", m.dir)
-		}
-		if err := addSums(filepath.Join(dir, "go.sum"), sums); err != nil {
-			return err
-		}
-	}
 	who, err := exec.Command("git", "-C", tree, "log", "-1", "--format=GIT_AUTHOR_NAME=%cn%nGIT_AUTHOR_EMAIL=%ce%nGIT_COMMITTER_NAME=%cn%nGIT_COMMITTER_EMAIL=%ce").Output()
 	if err != nil {
 		return err
 	}
-	message := version + ": each module requires the root in this version"
-	if err := run(tree, strings.Split(strings.TrimSpace(string(who)), "\n"), "git", "commit", "--quiet", "--all", "-m", message); err != nil {
-		return err
+	env := strings.Split(strings.TrimSpace(string(who)), "\n")
+	commit := []string{"commit", "--quiet", "--all", "-m", version + ": each module requires the others in this version"}
+	for _, m := range published[1:] {
+		if err := require(tree, m.dir, version); err != nil {
+			return err
+		}
+		// A later module that requires this one needs its sums, which are made of what is committed.
+		if err := run(tree, env, "git", commit...); err != nil {
+			return err
+		}
+		commit = []string{"commit", "--quiet", "--all", "--amend", "--no-edit"}
 	}
 	for _, name := range tags(version) {
 		if err := run(tree, nil, "git", "tag", name); err != nil {
@@ -203,6 +187,43 @@ func tag(tree, version string) error {
 		}
 	}
 	return nil
+}
+
+// require has a module require the modules of this repository in a version, in place of the folders next to it.
+func require(tree, module, version string) error {
+	dir := filepath.Join(tree, module)
+	file, err := parse(dir)
+	if err != nil {
+		return err
+	}
+	for _, r := range file.Require {
+		i := slices.IndexFunc(published, func(m publishedModule) bool { return pathOf(m.dir) == r.Mod.Path })
+		if i < 0 {
+			continue
+		}
+		if err := run(dir, nil, "go", "mod", "edit", "-require="+r.Mod.Path+"@"+version, "-dropreplace="+r.Mod.Path); err != nil {
+			return err
+		}
+		sums, err := sumsOf(tree, published[i].dir, version)
+		if err != nil {
+			return err
+		}
+		if err := addSums(filepath.Join(dir, "go.sum"), sums); err != nil {
+			return err
+		}
+	}
+	if file, err = parse(dir); err == nil && len(file.Replace) > 0 {
+		err = fmt.Errorf("%s/go.mod still has a replace: go install refuses it", module)
+	}
+	return err
+}
+
+func parse(dir string) (*modfile.File, error) {
+	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		return nil, err
+	}
+	return modfile.Parse("go.mod", mod, nil)
 }
 
 func tags(version string) (all []string) {
@@ -225,14 +246,14 @@ func keep(dir, tree, version string) error {
 	return nil
 }
 
-// sumsOf are the lines of a go.sum for the root, of which the other modules in the tree are no part.
-func sumsOf(tree, version string) ([]string, error) {
-	f, err := os.CreateTemp("", "rlock-root-*.zip")
+// sumsOf are the lines of a go.sum for a module, as it is committed.
+func sumsOf(tree, dir, version string) ([]string, error) {
+	f, err := os.CreateTemp("", "rlock-*.zip")
 	if err != nil {
 		return nil, err
 	}
 	defer os.Remove(f.Name())
-	err = zip.CreateFromVCS(f, module.Version{Path: root, Version: version}, tree, "HEAD", "")
+	err = zip.CreateFromVCS(f, module.Version{Path: pathOf(dir), Version: version}, tree, "HEAD", strings.TrimPrefix(dir, "."))
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
@@ -243,8 +264,9 @@ func sumsOf(tree, version string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	mod, err := dirhash.Hash1([]string{"go.mod"}, func(string) (io.ReadCloser, error) { return os.Open(filepath.Join(tree, "go.mod")) })
-	return []string{root + " " + version + " " + whole, root + " " + version + "/go.mod " + mod}, err
+	mod, err := dirhash.Hash1([]string{"go.mod"}, func(string) (io.ReadCloser, error) { return os.Open(filepath.Join(tree, dir, "go.mod")) })
+	what := pathOf(dir) + " " + version
+	return []string{what + " " + whole, what + "/go.mod " + mod}, err
 }
 
 func addSums(file string, more []string) error {
