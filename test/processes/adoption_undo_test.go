@@ -99,6 +99,7 @@ func TestWhatUndoesAnAdoptionComesAfterTheOffer(t *testing.T) {
 				result <- err
 			}()
 			<-seen
+			locktest.Eventually(t, "the adoption has run", func() bool { return b.Mini.TTL(name(t)) > 3*time.Minute })
 			cancel()
 			if err := <-result; !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
