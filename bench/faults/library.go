@@ -41,6 +41,7 @@ type library struct {
 	Module string // its module, for the version; empty: rlock
 	nodes  int    // independent servers; 1 but for quorums
 	java   bool   // driven through interop/java
+	older  string // the version of Redisson; empty: the one of interop/java
 	silent bool   // it notifies no holder of a loss
 	open   func(addrs []string, lease time.Duration) (driver, error)
 }
@@ -58,6 +59,7 @@ const (
 	redsyncName   = "redsync"
 	rueidisName   = "rueidislock"
 	redissonName  = "Redisson `RLock`"
+	redisson3Name = "Redisson 3 `RLock`"
 )
 
 var libraries = []library{
@@ -66,6 +68,7 @@ var libraries = []library{
 	{Name: redsyncName, Module: syncMod, nodes: 1, open: openRedsync},
 	{Name: rueidisName, Module: rueidisMod, nodes: 1, open: openRueidis},
 	{Name: redissonName, Module: redissonMod, nodes: 1, java: true, silent: true},
+	{Name: redisson3Name, Module: redissonMod, nodes: 1, java: true, older: redisson3, silent: true},
 	{Name: redLockName, nodes: 5, open: openRedLock()},
 	{Name: guardedName, nodes: 5, open: openRedLock(rlock.WithRestartQuarantine())},
 	{Name: syncFiveName, Module: syncMod, nodes: 5, open: openRedsync},

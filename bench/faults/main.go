@@ -94,9 +94,11 @@ const attempts = 3
 
 // run fails if a library has a scenario in which too few tries count.
 func (p plan) run() (*results, error) {
-	if slices.ContainsFunc(p.libraries, func(l library) bool { return l.java }) {
-		if err := buildJava(); err != nil {
-			return nil, err
+	for _, l := range p.libraries {
+		if l.java {
+			if err := buildJava(l.older); err != nil {
+				return nil, err
+			}
 		}
 	}
 	r := newResults(p)

@@ -48,7 +48,7 @@ func (h *host) start(l library, lease time.Duration, addrs ...string) *party {
 	p := &party{h: h, silent: l.silent, done: make(chan struct{}), pending: map[string]chan reply{}}
 	ms := strconv.FormatInt(lease.Milliseconds(), 10)
 	if l.java {
-		p.cmd = exec.Command("java", append([]string{"-cp", classPath, "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		p.cmd = exec.Command("java", append([]string{"-cp", classPaths[l.older], "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 			fmt.Sprint("-Drlock.timeout=", patience(lease).Milliseconds()), "rlock.interop.Driver", "single", ms}, addrs...)...)
 	} else {
 		exe, err := os.Executable()

@@ -41,20 +41,20 @@ func newResults(p plan) *results {
 	}
 	used := map[string]string{}
 	for _, l := range p.libraries {
-		if l.Module != "" {
+		if l.Module != "" && !l.java {
 			used[l.Module] = r.Versions[l.Module]
 		}
 		if l.java {
-			used[l.Module] = redissonVersion()
+			used[l.Module] = strings.TrimPrefix(used[l.Module]+" and "+redissonVersion(l.older), " and ")
 		}
 	}
 	r.Versions = used
 	return r
 }
 
-// redissonVersion is the one of the class path.
-func redissonVersion() string {
-	m := regexp.MustCompile(`redisson-(\d[^/]*)\.jar`).FindStringSubmatch(classPath)
+// redissonVersion is the one of a class path.
+func redissonVersion(of string) string {
+	m := regexp.MustCompile(`redisson-(\d[^/]*)\.jar`).FindStringSubmatch(classPaths[of])
 	if m == nil {
 		return ""
 	}

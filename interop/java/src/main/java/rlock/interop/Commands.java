@@ -77,13 +77,22 @@ final class Commands {
         return locks.computeIfAbsent(type + "\t" + name, key -> open(type, name));
     }
 
+    /** Redisson 3 has no such lock, and the driver runs with it too. */
+    private RLock nonReentrant(String name) {
+        try {
+            return (RLock) RedissonClient.class.getMethod("getNonReentrantLock", String.class).invoke(redisson, name);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalArgumentException("no type once", e);
+        }
+    }
+
     private RLock open(String type, String name) {
         return switch (type) {
             case "lock" -> redisson.getLock(name);
             case "fair" -> redisson.getFairLock(name);
             case "spin" -> redisson.getSpinLock(name);
             case "fenced" -> redisson.getFencedLock(name);
-            case "once" -> redisson.getNonReentrantLock(name);
+            case "once" -> nonReentrant(name);
             case "read" -> redisson.getReadWriteLock(name).readLock();
             case "write" -> redisson.getReadWriteLock(name).writeLock();
             // Members as type:name, in the order in which they are taken.
