@@ -109,7 +109,7 @@ func (r *results) section(p func(string, ...any), s scenario) {
 		rows = append(rows, "| "+strings.Join(cells, " | ")+" |")
 		for _, rec := range tries {
 			for _, text := range []string{rec.Lock, rec.Unlock} {
-				text = varying.ReplaceAllString(text, "…")
+				text = masked(text)
 				if text, isError := strings.CutPrefix(text, "error: "); isError && !slices.Contains(texts[l.Name], text) {
 					texts[l.Name] = append(texts[l.Name], text)
 				}

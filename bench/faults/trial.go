@@ -192,7 +192,15 @@ func (t *trial) unlock(p *party) {
 	t.rec.Unlock = said(r)
 }
 
-var varying = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}|\b127\.0\.0\.1:\d+(->127\.0\.0\.1:\d+)?|\d[\d.]*m?s\b|node id: \S+|thread-id: \d+|(…:|hold )\d+\b|\[\d( \d)+\]`)
+var varying = regexp.MustCompile(`[0-9a-f]{32}|\b127\.0\.0\.1:\d+(->127\.0\.0\.1:\d+)?|\d[\d.]*m?s\b|node id: \S+|thread-id: \d+|(…:|hold )\d+\b|\[\d( \d)+\]`)
+
+// id is of a client. It may begin with a number: it goes first.
+var id = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`)
+
+// masked is a text without what varies.
+func masked(text string) string {
+	return varying.ReplaceAllString(id.ReplaceAllString(text, "…"), "…")
+}
 
 // longestError is how much of an error is kept.
 const longestError = 160
@@ -205,7 +213,7 @@ func said(r reply) string {
 		}
 		return "success"
 	}
-	text := varying.ReplaceAllString(r.text, "…")
+	text := masked(r.text)
 	if runes := []rune(text); len(runes) > longestError {
 		text = string(runes[:longestError]) + "…"
 	}
