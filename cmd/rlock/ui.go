@@ -33,13 +33,18 @@ func newUI(a *app) *cobra.Command {
 			if err := loopbackOnly(address); err != nil {
 				return err
 			}
-			return a.connected("", func(ctx context.Context, d *deployment) error {
-				opts := rlockui.Options{Pattern: strings.Join(args, ""), Redis: d.rdbs[0], Nodes: d.clients[1:]}
-				if writes {
-					opts.Allow = func(*http.Request, rlockui.Write) bool { return true }
-				}
-				return a.serveUI(ctx, address, d.clients[0], opts)
-			})
+			d, err := a.connect("")
+			if err != nil {
+				return err
+			}
+			defer d.close()
+			// No limit for the first answer of Redis: nothing is sent before a page is open, and the pages show errors.
+			ctx, _ := listen()
+			opts := rlockui.Options{Pattern: strings.Join(args, ""), Redis: d.rdbs[0], Nodes: d.clients[1:]}
+			if writes {
+				opts.Allow = func(*http.Request, rlockui.Write) bool { return true }
+			}
+			return a.serveUI(ctx, address, d.clients[0], opts)
 		},
 	}
 	cmd.Flags().StringVar(&address, "listen", "127.0.0.1:0", "`address` of this machine; port 0 is any that is free")
