@@ -28,10 +28,11 @@ const (
 // book is what the polls have shown. The mutex of the UI guards it.
 type book struct {
 	most   int
-	readAt time.Time // when the latest poll that succeeded has ended
-	tried  time.Time // when the latest poll has ended
-	took   time.Duration
-	err    error // of the latest poll; nil if it succeeded
+	readAt time.Time     // when the latest poll that succeeded has ended
+	tried  time.Time     // when the latest poll has ended
+	took   time.Duration // of the latest poll that succeeded or took too long
+	rest   time.Duration // least pause after the latest poll
+	err    error         // of the latest poll; nil if it succeeded
 	failed time.Time
 
 	truncated bool
@@ -106,12 +107,19 @@ func keyOf(f *found) string {
 
 // due returns when the next poll may begin. A viewer that comes earlier gets the latest reading.
 func (b *book) due(interval time.Duration) time.Time {
-	return b.tried.Add(max(interval-b.took, restFactor*b.took))
+	return b.tried.Add(max(interval-b.took, b.rest))
 }
 
 // enter adds a reading.
 func (b *book) enter(r *reading) {
-	b.tried, b.took, b.nodes, b.clientsOf = r.ended, r.took(), r.nodes, r.losses
+	b.tried, b.nodes, b.clientsOf = r.ended, r.nodes, r.losses
+	if r.err == nil || r.err == errTooLong {
+		b.took = r.took()
+		b.rest = restFactor * b.took
+	} else {
+		// Most of its time Redis did not answer. Nine times that would leave the pages old long after the outage.
+		b.rest = max(restFactor*b.took, r.took())
+	}
 	if r.err != nil {
 		if b.err == nil {
 			b.failed = r.ended

@@ -19,6 +19,7 @@ const (
 var (
 	errClosed  = errors.New("rlockui: the pages are closed")
 	errCrowded = errors.New("rlockui: too many viewers")
+	errTooLong = errors.New("rlockui: the poll took too long: limit it with a Pattern")
 )
 
 // viewer is a stream, or a request for one snapshot.
@@ -100,8 +101,9 @@ func (u *UI) run(ctx context.Context) {
 			default:
 			}
 		}
+		next := u.book.due(u.opts.Interval)
 		u.mu.Unlock()
-		timer.Reset(max(u.opts.Interval-r.took(), restFactor*r.took()))
+		timer.Reset(time.Until(next))
 	}
 }
 
@@ -137,7 +139,7 @@ type nodeState struct {
 
 // read polls Redis once.
 func (u *UI) read(ctx context.Context) *reading {
-	ctx, cancel := context.WithTimeoutCause(ctx, longestPoll, errors.New("rlockui: the poll took too long: limit it with a Pattern"))
+	ctx, cancel := context.WithTimeoutCause(ctx, longestPoll, errTooLong)
 	defer cancel()
 	r := &reading{began: time.Now(), nodes: make([]nodeState, len(u.clients))}
 	parts := make([]part, len(u.clients))

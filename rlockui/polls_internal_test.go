@@ -1,0 +1,35 @@
+package rlockui
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestPauseAfterAPoll(t *testing.T) {
+	t.Parallel()
+	const interval = 2 * time.Second
+	refused := errors.New("no answer from Redis within 10s")
+	for name, c := range map[string]struct {
+		usual, took time.Duration // of a poll before, and of the latest
+		err         error
+		pause       time.Duration
+	}{
+		"brief":                          {took: time.Millisecond, pause: interval - time.Millisecond},
+		"long":                           {took: time.Second, pause: 9 * time.Second},
+		"failed, after brief ones":       {usual: time.Millisecond, took: 10 * time.Second, err: refused, pause: 10 * time.Second},
+		"failed, after long ones":        {usual: 5 * time.Second, took: 10 * time.Second, err: refused, pause: 45 * time.Second},
+		"refused immediately, the first": {took: time.Millisecond, err: refused, pause: interval},
+		"too long":                       {usual: time.Second, took: longestPoll, err: errTooLong, pause: 9 * longestPoll},
+	} {
+		b, began := newBook(1), time.Now()
+		if c.usual != 0 {
+			b.enter(&reading{began: began.Add(-time.Hour), ended: began.Add(-time.Hour + c.usual)})
+		}
+		ended := began.Add(c.took)
+		b.enter(&reading{began: began, ended: ended, err: c.err})
+		if pause := b.due(interval).Sub(ended); pause > c.pause || pause < c.pause-10*time.Millisecond {
+			t.Errorf("%s: a pause of %v, not of %v", name, pause, c.pause)
+		}
+	}
+}
