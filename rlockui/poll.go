@@ -32,66 +32,61 @@ func (u *UI) join() (*viewer, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
-	case u.ended:
+	case u.life.Err() != nil:
 		return nil, errClosed
 	case len(u.viewers) >= mostViewers:
 		return nil, errCrowded
 	}
 	v := &viewer{news: make(chan struct{}, 1)}
 	u.viewers[v] = true
-	isRunning := u.stop != nil
-	if !isRunning {
-		ctx, stop := context.WithCancel(context.Background())
-		previous, stopped := u.stopped, make(chan struct{})
-		u.stop, u.stopped = stop, stopped
-		u.running.Go(func() {
-			defer close(stopped)
-			if previous != nil {
-				<-previous // it was canceled, and ends soon
-			}
-			u.run(ctx)
-		})
-	}
-	if !u.book.tried.IsZero() && (isRunning || time.Now().Before(u.book.due(u.opts.Interval))) {
+	isLate := !time.Now().Before(u.book.due(u.opts.Interval))
+	if !u.book.tried.IsZero() && (u.polls || !isLate) {
 		v.news <- struct{}{}
+	}
+	if !u.polls {
+		u.polls = true
+		u.running.Go(u.poll)
 	}
 	return v, nil
 }
 
-// leave removes a viewer. The last one ends the poller, also in the middle of a poll.
+// leave removes a viewer. The last one ends the poller, after a poll that is under way.
 func (u *UI) leave(v *viewer) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.viewers, v)
-	if len(u.viewers) == 0 && u.stop != nil {
-		u.stop()
-		u.stop = nil
+	if len(u.viewers) == 0 {
+		select {
+		case u.left <- struct{}{}:
+		default:
+		}
 	}
 }
 
-// run polls until ctx ends. It is the only goroutine that polls.
-func (u *UI) run(ctx context.Context) {
-	u.mu.Lock()
-	// Viewers who come and go do not make polls more frequent.
-	begin := u.book.due(u.opts.Interval)
-	if again := u.began.Add(u.opts.Interval / 4); again.After(begin) {
-		begin = again
-	}
-	u.mu.Unlock()
-	timer := time.NewTimer(max(time.Until(begin), 0))
+// poll polls while there are viewers. It is the only goroutine that polls. A poll that has begun is finished without
+// viewers too: otherwise viewers who come and go would have poll after poll begun, without the pauses.
+func (u *UI) poll() {
+	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		select {
-		case <-ctx.Done():
+		u.mu.Lock()
+		if len(u.viewers) == 0 || u.life.Err() != nil {
+			u.polls = false
+			u.mu.Unlock()
 			return
+		}
+		timer.Reset(time.Until(u.book.due(u.opts.Interval)))
+		u.mu.Unlock()
+		select {
+		case <-u.life.Done():
+			continue
+		case <-u.left:
+			continue
 		case <-timer.C:
 		}
-		u.mu.Lock()
-		u.began = time.Now()
-		u.mu.Unlock()
-		r := u.read(ctx)
-		if ctx.Err() != nil {
-			return // an incomplete poll proves nothing
+		r := u.read(u.life)
+		if u.life.Err() != nil {
+			continue // an incomplete poll proves nothing
 		}
 		u.mu.Lock()
 		u.book.enter(r)
@@ -101,9 +96,7 @@ func (u *UI) run(ctx context.Context) {
 			default:
 			}
 		}
-		next := u.book.due(u.opts.Interval)
 		u.mu.Unlock()
-		timer.Reset(time.Until(next))
 	}
 }
 

@@ -9,8 +9,7 @@
 // The handler works under any prefix, stripped or not, and checks no user: mount it behind the middleware that does. It
 // is read-only unless [Options.Allow] permits a write.
 //
-// All viewers share one poll of Redis. A page whose tab is hidden disconnects, and without viewers nothing is sent to
-// Redis.
+// All viewers share one poll of Redis. A page whose tab is hidden disconnects, and without viewers no poll begins.
 package rlockui
 
 import (
@@ -87,15 +86,14 @@ type UI struct {
 	cross   *http.CrossOriginProtection
 	hosts   map[string]bool
 
-	closed  chan struct{} // closed by Close
+	life    context.Context // ends with Close
+	end     context.CancelFunc
 	running sync.WaitGroup
+	left    chan struct{} // has one element if the last viewer has left, for the poller
 
 	mu      sync.Mutex // guards the rest; it is not held across a request to Redis
-	ended   bool
 	viewers map[*viewer]bool
-	stop    context.CancelFunc // ends the poller; nil if there is none
-	stopped chan struct{}      // closed when the latest poller has ended; nil before the first
-	began   time.Time          // when the latest poll has begun
+	polls   bool // there is a poller
 	book    *book
 }
 
@@ -125,10 +123,11 @@ func Handler(client *rlock.Client, opts Options) (*UI, error) {
 		clients: append([]*rlock.Client{client}, opts.Nodes...),
 		cross:   http.NewCrossOriginProtection(),
 		hosts:   map[string]bool{"localhost": true},
-		closed:  make(chan struct{}),
+		left:    make(chan struct{}, 1),
 		viewers: map[*viewer]bool{},
 		book:    newBook(opts.MaxLocks),
 	}
+	u.life, u.end = context.WithCancel(context.Background())
 	const probe = "x"
 	full := client.NewLock(probe).Name()
 	u.prefix = full[:len(full)-len(probe)]
@@ -141,15 +140,8 @@ func Handler(client *rlock.Client, opts Options) (*UI, error) {
 // Close ends the poll and all streams, and waits for the poll. Requests that come later are refused. To have
 // http.Server.Shutdown end the streams, register Close with http.Server.RegisterOnShutdown.
 func (u *UI) Close() error {
-	u.mu.Lock()
-	if !u.ended {
-		u.ended = true
-		close(u.closed)
-		if u.stop != nil {
-			u.stop()
-			u.stop = nil
-		}
-	}
+	u.mu.Lock() // a viewer who joins later begins no poll
+	u.end()
 	u.mu.Unlock()
 	u.running.Wait()
 	return nil

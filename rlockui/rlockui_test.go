@@ -314,6 +314,33 @@ func TestAllViewersShareOnePoll(t *testing.T) {
 	}
 }
 
+func TestViewersWhoComeAndGoDoNotMakePollsMoreFrequent(t *testing.T) {
+	t.Parallel()
+	const long = 200 * time.Millisecond
+	b := locktest.OnMiniredis(t)
+	var sweeps atomic.Int64
+	b.Mini.Server().SetPreHook(func(_ *server.Peer, command string, _ ...string) bool {
+		if strings.EqualFold(command, "scan") {
+			sweeps.Add(1)
+			time.Sleep(long)
+		}
+		return false
+	})
+	s := open(t, b, rlockui.Options{})
+	began := time.Now()
+	for time.Since(began) < 20*long {
+		st := s.stream("")
+		time.Sleep(long / 4)
+		st.close()
+	}
+	// A sweep is one SCAN, and a pause of nine times its duration follows.
+	if n, most := sweeps.Load(), int64(time.Since(began)/(10*long))+2; n > most {
+		t.Errorf("%d sweeps in %v, more than %d", n, time.Since(began), most)
+	} else if n == 0 {
+		t.Error("no sweep")
+	}
+}
+
 func TestAnOutageIsShownAndEnds(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)

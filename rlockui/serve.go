@@ -156,7 +156,7 @@ func (u *UI) serveData(w http.ResponseWriter, r *http.Request, name string) {
 		_ = json.NewEncoder(w).Encode(u.view(q)) // the viewer may have gone
 	case <-timer.C:
 		refuse(w, http.StatusGatewayTimeout, "the first poll is not over")
-	case <-u.closed:
+	case <-u.life.Done():
 		refuse(w, http.StatusServiceUnavailable, errClosed.Error())
 	case <-r.Context().Done():
 	}
@@ -188,7 +188,7 @@ func (u *UI) stream(w http.ResponseWriter, r *http.Request, v *viewer, q query) 
 		select {
 		case <-r.Context().Done():
 			return
-		case <-u.closed:
+		case <-u.life.Done():
 			return
 		case <-beat.C:
 			err = send(": \n\n")

@@ -117,7 +117,7 @@ func TestViewersAreBounded(t *testing.T) {
 	for _, v := range all {
 		u.leave(v)
 	}
-	<-u.stopped // the poller ends with the last viewer, without Close
+	u.running.Wait() // the poller ends with the last viewer, without Close
 	if _, err := u.join(); err != nil {
 		t.Error(err)
 	}
