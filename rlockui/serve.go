@@ -176,7 +176,14 @@ func (u *UI) stream(w http.ResponseWriter, r *http.Request, v *viewer, q query) 
 		if _, err := w.Write([]byte(text)); err != nil {
 			return err
 		}
-		return out.Flush()
+		if err := out.Flush(); err != nil {
+			return err
+		}
+		// HTTP/2 resets a stream whose deadline passes, also between two events.
+		if err := out.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return err
+		}
+		return nil
 	}
 	if send("retry: 2000\n\n") != nil {
 		return

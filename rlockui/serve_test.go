@@ -9,7 +9,9 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
@@ -77,6 +79,30 @@ func TestWorksUnderAnyPrefix(t *testing.T) {
 		}
 	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+// deadlines keeps the latest deadline of an answer.
+type deadlines struct {
+	http.ResponseWriter
+	latest *atomic.Pointer[time.Time]
+}
+
+func (d deadlines) Unwrap() http.ResponseWriter { return d.ResponseWriter }
+
+func (d deadlines) SetWriteDeadline(at time.Time) error {
+	d.latest.Store(&at)
+	return http.NewResponseController(d.ResponseWriter).SetWriteDeadline(at)
+}
+
+// HTTP/2 resets a stream whose deadline passes, also if nothing is being written.
+func TestNoDeadlineRunsBetweenTwoEvents(t *testing.T) {
+	t.Parallel()
+	var latest atomic.Pointer[time.Time]
+	s := &site{t: t, pages: pagesOf(t, locktest.OnMiniredis(t).NewClient(t), rlockui.Options{Interval: time.Hour})}
+	s.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.pages.ServeHTTP(deadlines{w, &latest}, r) }))
+	st := s.stream("")
+	st.next(t)
+	locktest.Eventually(t, "the deadline is taken off", func() bool { return latest.Load().IsZero() })
 }
 
 func TestOtherAddressesAndMethods(t *testing.T) {
