@@ -168,6 +168,10 @@ func (u *UI) stream(w http.ResponseWriter, r *http.Request, v *viewer, q query) 
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep the events back
 	out := http.NewResponseController(w)
+	if err := out.Flush(); errors.Is(err, http.ErrNotSupported) {
+		refuse(w, http.StatusInternalServerError, "cannot stream: the ResponseWriter of a middleware has neither Flush nor Unwrap")
+		return
+	}
 	send := func(text string) error {
 		// Without a deadline a viewer that reads nothing would keep the stream forever.
 		if err := out.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {

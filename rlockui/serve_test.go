@@ -105,6 +105,19 @@ func TestNoDeadlineRunsBetweenTwoEvents(t *testing.T) {
 	locktest.Eventually(t, "the deadline is taken off", func() bool { return latest.Load().IsZero() })
 }
 
+// opaque is the ResponseWriter of a middleware that hides what the server's can do.
+type opaque struct{ http.ResponseWriter }
+
+func TestAnswerThatCannotBeStreamedIsAnError(t *testing.T) {
+	t.Parallel()
+	s := &site{t: t, pages: pagesOf(t, locktest.OnMiniredis(t).NewClient(t), rlockui.Options{})}
+	s.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.pages.ServeHTTP(opaque{w}, r) }))
+	answer, text := s.ask("GET", prefix+"events", "")
+	if answer.StatusCode != http.StatusInternalServerError || answer.Header.Get("Content-Type") != "application/json" || !strings.Contains(text, "Flush") {
+		t.Errorf("%s, %s: %q", answer.Status, answer.Header.Get("Content-Type"), text)
+	}
+}
+
 func TestOtherAddressesAndMethods(t *testing.T) {
 	t.Parallel()
 	s := open(t, locktest.OnMiniredis(t), rlockui.Options{Hosts: []string{"locks.example.com"}})
