@@ -137,7 +137,7 @@ func Handler(client *rlock.Client, opts Options) (*UI, error) {
 	return u, nil
 }
 
-// Close ends the poll and all streams, and waits for the poll. Requests that come later are refused. To have
+// Close ends the poll and all streams, and waits for the poll. Requests for data and writes that come later are refused. To have
 // http.Server.Shutdown end the streams, register Close with http.Server.RegisterOnShutdown.
 func (u *UI) Close() error {
 	u.mu.Lock() // a viewer who joins later begins no poll

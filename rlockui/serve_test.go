@@ -118,6 +118,21 @@ func TestAnswerThatCannotBeStreamedIsAnError(t *testing.T) {
 	}
 }
 
+func TestWritesAfterCloseAreRefused(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	s := open(t, b, rlockui.Options{Allow: func(*http.Request, rlockui.Write) bool { return true }})
+	l := b.NewClient(t).NewLock("mine")
+	lease := locktest.MustLock(t, l)
+	r := s.held("mine")
+	_ = s.pages.Close()
+	if answer, text := s.write(rlockui.ForceUnlock, r.ID, r.Holders[0].Ref); answer.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("%s: %s", answer.Status, text)
+	}
+	locktest.MustBeHeld(t, l)
+	locktest.MustUnlock(t, lease)
+}
+
 func TestOtherAddressesAndMethods(t *testing.T) {
 	t.Parallel()
 	s := open(t, locktest.OnMiniredis(t), rlockui.Options{Hosts: []string{"locks.example.com"}})

@@ -116,6 +116,10 @@ func (u *UI) serveWrite(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "the body is not a write")
 		return
 	}
+	if u.life.Err() != nil {
+		refuse(w, http.StatusServiceUnavailable, errClosed.Error())
+		return
+	}
 	what, shared, err := u.target(&q)
 	if err != nil {
 		refuse(w, http.StatusConflict, err.Error())
