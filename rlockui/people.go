@@ -151,8 +151,9 @@ func (u *UI) readClients(ctx context.Context, r *reading) {
 	}
 	_, _ = pipe.Exec(ctx) // each command has its error
 	for i, client := range asked {
-		if texts[i].Err() != nil || rests[i].Err() != nil {
-			r.waitErr = cmp.Or(r.waitErr, texts[i].Err(), rests[i].Err())
+		err := cmp.Or(texts[i].Err(), rests[i].Err())
+		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // that key has no text, as if it were missing
+			r.waitErr = cmp.Or(r.waitErr, err)
 			continue
 		}
 		one := introduced{client: client}

@@ -205,6 +205,18 @@ func TestClientThatIsGoneIsMarked(t *testing.T) {
 	}
 }
 
+// A key of the wrong type is as good as none: it hides neither the graph nor the clients whose keys are read next.
+func TestKeyOfAClientThatIsNoText(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	s := open(t, b, rlockui.Options{})
+	put(t, s, 1)
+	s.rdb.LPush(bg, "rlock:client:4b5a8f3e-3f8d-8a1c-9e", "garbage")
+	if v := s.snapshot(""); v.GraphError != "" || v.Held != 1 || len(v.Clients) != 1 || v.Clients[0].State != "unknown" {
+		t.Errorf("%+v", v)
+	}
+}
+
 func TestRenewalThatIsOverdueIsMarked(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
