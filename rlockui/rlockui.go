@@ -35,6 +35,7 @@ const (
 	DefaultMaxLocks = 10_000
 
 	leastInterval = 100 * time.Millisecond
+	longestReply  = 10 * time.Second
 	longestTitle  = 80      // bytes
 	mostLocks     = 100_000 // of MaxLocks: each takes about a kilobyte of memory
 )
@@ -118,6 +119,9 @@ func Handler(client *rlock.Client, opts Options) (*UI, error) {
 		return nil, fmt.Errorf("rlockui: MaxLocks %d: from 1 to %d", opts.MaxLocks, mostLocks)
 	}
 	opts.Title = visible.Cut(opts.Title, longestTitle)
+	if rdb, ok := opts.Redis.(*redis.Client); ok && !rdb.Options().ContextTimeoutEnabled && rdb.Options().ReadTimeout <= 0 {
+		opts.Redis = rdb.WithTimeout(longestReply) // it shares the connections. Close would wait for a lost reply for ever
+	}
 	u := &UI{
 		opts:    opts,
 		clients: append([]*rlock.Client{client}, opts.Nodes...),

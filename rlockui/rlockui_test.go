@@ -584,6 +584,33 @@ func TestCloseEndsStreamsAndRefusesOthers(t *testing.T) {
 	}
 }
 
+// A go-redis client without a ReadTimeout waits for ever, also if its context has ended.
+func TestCloseDuringAPollThatGetsNoReply(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnMiniredis(t)
+	hang, asked := make(chan struct{}), make(chan struct{}, 100)
+	b.Mini.Server().SetPreHook(func(_ *server.Peer, command string, _ ...string) bool {
+		if strings.EqualFold(command, "pubsub") {
+			asked <- struct{}{}
+			<-hang
+		}
+		return false
+	})
+	defer close(hang)
+	rdb := redis.NewClient(&redis.Options{Addr: b.Addr, ReadTimeout: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	s := open(t, b, rlockui.Options{Redis: rdb})
+	s.stream("")
+	<-asked
+	closed := make(chan struct{})
+	go func() { defer close(closed); _ = s.pages.Close() }()
+	select {
+	case <-closed:
+	case <-time.After(locktest.Patience):
+		t.Fatal("Close waits for a reply that does not come")
+	}
+}
+
 func TestScriptIsSmallAndWritesOnlyText(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("static/rlock.js")
