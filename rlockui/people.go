@@ -23,9 +23,10 @@ const (
 	mostAsked   = 200 // clients whose key is read in one poll
 	longestText = 4096
 
-	mostEdges   = 5000 // of all locks
-	mostWaiters = 64   // clients that wait for one lock
-	mostOwners  = 16   // clients that hold one lock
+	mostWaits   = 20_000 // waits of clients that a poll keeps
+	mostEdges   = 5000   // of all locks
+	mostWaiters = 64     // clients that wait for one lock
+	mostOwners  = 16     // clients that hold one lock
 	mostCycles  = 20
 	// A client stays subscribed for three seconds after its last wait, and a busy fleet has cycles that dissolve: a
 	// cycle is shown after a longer time.
@@ -71,6 +72,10 @@ type people struct {
 	cycles  []cycle
 	err     error
 	cut     bool // there are more edges
+
+	// The order is made once for each poll: all viewers are shown the same.
+	ranked  []*person // those that are gone first, then those with the most holds and waits
+	ordered []edge    // the oldest first
 }
 
 // cycle is clients of which each waits for a lock that the next holds.
@@ -125,19 +130,25 @@ func parseChannel(channel, prefix string) (w waiting, ok bool) {
 	return w, ok && w.name != ""
 }
 
+// waitsIn returns the waits that channels show, each once, and whether there are more than a poll keeps.
+func waitsIn(channels []string, prefix string) (all []waiting, cut bool) {
+	for _, channel := range channels {
+		if w, ok := parseChannel(channel, prefix); ok {
+			all = append(all, w)
+		}
+	}
+	slices.SortFunc(all, func(a, b waiting) int {
+		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.family, b.family), strings.Compare(a.client, b.client))
+	})
+	all = slices.Compact(all)
+	return all[:min(len(all), mostWaits)], len(all) > mostWaits
+}
+
 // readClients reads who waits, and the keys of some clients.
 func (u *UI) readClients(ctx context.Context, r *reading) {
 	var channels []string
 	channels, r.waitErr = u.channels(ctx)
-	for _, channel := range channels {
-		if w, ok := parseChannel(channel, u.prefix); ok {
-			r.waiting = append(r.waiting, w)
-		}
-	}
-	slices.SortFunc(r.waiting, func(a, b waiting) int {
-		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.family, b.family), strings.Compare(a.client, b.client))
-	})
-	r.waiting = slices.Compact(r.waiting)
+	r.waiting, r.waitsCut = waitsIn(channels, u.prefix)
 	asked := u.toAsk(r)
 	if len(asked) == 0 {
 		return
@@ -263,7 +274,22 @@ func (p *people) enter(r *reading, b *book) {
 			delete(p.clients, client)
 		}
 	}
+	p.rank()
 	p.link(r, b)
+}
+
+// rank orders the clients.
+func (p *people) rank() {
+	p.ranked = slices.Collect(maps.Values(p.clients))
+	slices.SortFunc(p.ranked, func(a, b *person) int {
+		switch {
+		case a.isGone != b.isGone:
+			return map[bool]int{true: -1, false: 1}[a.isGone]
+		case a.holds+a.waits != b.holds+b.waits:
+			return b.holds + b.waits - a.holds - a.waits
+		}
+		return strings.Compare(a.client, b.client)
+	})
 }
 
 func (p *people) get(client string, now time.Time) *person {
@@ -286,7 +312,7 @@ func (p *people) link(r *reading, b *book) {
 		}
 	}
 	before := p.edges
-	p.edges, p.cut = map[edge]time.Time{}, false
+	p.edges, p.cut = map[edge]time.Time{}, r.waitsCut
 	perLock := map[string]int{}
 	for _, w := range r.waiting {
 		e := locks[lockOf{w.family, w.name}]
@@ -306,5 +332,6 @@ func (p *people) link(r *reading, b *book) {
 			p.edges[one] = since
 		}
 	}
+	p.ordered = p.sortedEdges()
 	p.cycles = p.findCycles(r.ended)
 }

@@ -108,6 +108,7 @@ type reading struct {
 	truncated    bool // there are more locks than MaxLocks
 	nodes        []nodeState
 	waiting      []waiting // without Options.Redis none
+	waitsCut     bool      // there are more
 	waitErr      error
 	known        []introduced
 	losses       int64 // of the clients themselves

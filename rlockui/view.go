@@ -63,6 +63,7 @@ type view struct {
 	GraphErr  string      `json:"graphError,omitempty"`
 	Edges     []edgeRow   `json:"waits"`
 	EdgesN    int         `json:"waitsTotal"`
+	EdgesCut  bool        `json:"waitsTruncated"` // there are more than EdgesN
 	Cycles    []cycleRow  `json:"cycles"`
 	Nodes     []nodeRow   `json:"nodes"`
 }
@@ -195,6 +196,7 @@ func (u *UI) view(q query) *view {
 	}
 	v.Clients, v.ClientsN = s.clients()
 	v.Edges, v.EdgesN = s.edges("")
+	v.EdgesCut = b.people.cut
 	v.Cycles = s.cycles()
 	v.Nodes = b.nodeRows()
 	return v
@@ -338,7 +340,7 @@ func (s *shower) edge(one edge) edgeRow {
 // edges returns who waits for whom, for one lock or for all.
 func (s *shower) edges(lock string) (all []edgeRow, total int) {
 	all = []edgeRow{}
-	for _, one := range s.b.people.sortedEdges() {
+	for _, one := range s.b.people.ordered {
 		if lock != "" && one.lock != lock {
 			continue
 		}
@@ -361,21 +363,9 @@ func (s *shower) cycles() []cycleRow {
 	return all
 }
 
-// clients returns the clients, those that are gone first, then those with the most holds.
+// clients returns the first clients.
 func (s *shower) clients() (all []clientRow, total int) {
-	people := make([]*person, 0, len(s.b.people.clients))
-	for _, p := range s.b.people.clients {
-		people = append(people, p)
-	}
-	slices.SortFunc(people, func(a, b *person) int {
-		switch {
-		case a.isGone != b.isGone:
-			return map[bool]int{true: -1, false: 1}[a.isGone]
-		case a.holds+a.waits != b.holds+b.waits:
-			return b.holds + b.waits - a.holds - a.waits
-		}
-		return strings.Compare(a.client, b.client)
-	})
+	people := s.b.people.ranked
 	all = []clientRow{}
 	for _, p := range people[:min(len(people), peopleShown)] {
 		state := "unknown"

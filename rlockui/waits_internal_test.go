@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-rlock/rlock"
 	"github.com/go-rlock/rlock/internal/locktest"
 )
 
@@ -94,6 +95,58 @@ func TestCyclesOfRandomGraphs(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestWaitsOfAPollAreBounded(t *testing.T) {
+	t.Parallel()
+	var channels []string
+	for i := range mostWaits + 1 {
+		channels = append(channels, fmt.Sprintf("redisson_lock__channel:{a}:%08x%s", i, someClient[8:]))
+	}
+	if all, cut := waitsIn(channels, ""); len(all) != mostWaits || !cut {
+		t.Errorf("%d waits, cut %v", len(all), cut)
+	}
+	if all, cut := waitsIn(channels[1:], ""); len(all) != mostWaits || cut {
+		t.Errorf("%d waits, cut %v", len(all), cut)
+	}
+}
+
+// crowded returns pages whose latest poll has found locks, each with many waiters.
+func crowded(t testing.TB, locks, waiters int) *UI {
+	t.Helper()
+	u, err := Handler(locktest.OnMiniredis(t).NewClient(t), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = u.Close() })
+	r := &reading{began: time.Now(), ended: time.Now()}
+	for i := range locks {
+		name := fmt.Sprintf("lock-%05d", i)
+		state := rlock.State{Mode: rlock.ModeExclusive, TTL: time.Minute, Holders: []rlock.Holder{{HoldID: someClient + ":1"}}}
+		r.locks = append(r.locks, found{FoundLock: rlock.FoundLock{Name: name, Type: "FairLock", State: state}, at: r.ended})
+		for j := range waiters {
+			r.waiting = append(r.waiting, waiting{"lock", name, fmt.Sprintf("%08x", i*waiters+j) + someClient[8:clientPart]})
+		}
+	}
+	u.book.enter(r)
+	return u
+}
+
+func TestViewSaysIfWaitsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	if v := crowded(t, 2, mostWaiters).view(query{}); v.EdgesN != 2*mostWaiters || v.EdgesCut {
+		t.Errorf("%d waits, cut %v", v.EdgesN, v.EdgesCut)
+	}
+	if v := crowded(t, 2, mostWaiters+1).view(query{}); v.EdgesN != 2*mostWaiters || !v.EdgesCut {
+		t.Errorf("%d waits, cut %v", v.EdgesN, v.EdgesCut)
+	}
+}
+
+func BenchmarkView(b *testing.B) {
+	u := crowded(b, 100, 50)
+	for b.Loop() {
+		u.view(query{rows: rowsShown})
 	}
 }
 

@@ -159,6 +159,7 @@ function drawWaits(v) {
   if (!v.hasGraph) note = "Not shown without Options.Redis.";
   else if (v.graphError) note = "Redis has refused: " + v.graphError;
   else if (v.waitsTotal > v.waits.length) note += " The first " + v.waits.length + " of " + v.waitsTotal + " are shown.";
+  if (v.waitsTruncated) note += " There are more waits than a poll keeps: only some are known.";
   setText($("graph-note"), note);
   $("h-cycles").hidden = !v.cycles.length;
   fill($("cycles"), v.cycles.map(c => {
