@@ -108,6 +108,7 @@ type view struct {
 	Lock       *struct {
 		row
 		Known  bool
+		CanEnd bool
 		Events []struct{ Kind, Text string }
 	}
 	Clients []struct {

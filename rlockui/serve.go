@@ -75,24 +75,25 @@ func (u *UI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case name == "events" || name == "snapshot.json":
 		u.serveData(w, r, name)
 	case strings.Contains(r.Header.Get("Accept"), "text/html"):
-		redirect(w, name) // the address under which the handler is mounted, without the slash
+		redirect(w, url.PathEscape(name)) // the address under which the handler is mounted, without the slash
 	default:
 		refuse(w, http.StatusNotFound, "no such page")
 	}
 }
 
-// asked returns the path that the browser has sent, or the proxy in front: the request may have lost its prefix since.
+// asked returns the escaped path that the browser has sent, or the proxy in front: the request may have lost its prefix since.
 func asked(r *http.Request) string {
 	if r.RequestURI == "" {
-		return r.URL.Path
+		return r.URL.EscapedPath()
 	}
 	sent, _, _ := strings.Cut(r.RequestURI, "?")
 	return sent
 }
 
-// redirect adds a slash to the address, relative to it: the prefix that the browser sees is not known.
+// redirect adds a slash to the address, whose last element is given, escaped. The new one is relative to it: the prefix
+// that the browser sees is not known.
 func redirect(w http.ResponseWriter, name string) {
-	w.Header().Set("Location", "./"+url.PathEscape(name)+"/")
+	w.Header().Set("Location", "./"+name+"/")
 	w.WriteHeader(http.StatusTemporaryRedirect)
 }
 
@@ -214,12 +215,3 @@ func (u *UI) stream(w http.ResponseWriter, r *http.Request, v *viewer, q query) 
 		}
 	}
 }
-
-// canEnd are the types whose holds can be ended.
-var canEnd = func() map[string]bool {
-	all := map[string]bool{}
-	for name := range openers {
-		all[name] = true
-	}
-	return all
-}()

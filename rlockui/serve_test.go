@@ -34,6 +34,7 @@ func TestWorksUnderAnyPrefix(t *testing.T) {
 	app.Handle("/a/b/", pages)
 	app.Handle("/stripped/", http.StripPrefix("/stripped", pages))
 	app.Handle("/bare", http.StripPrefix("/bare", pages))
+	app.Handle("/b/ä", http.StripPrefix("/b/ä", pages))
 	app.Handle("/bare/", http.StripPrefix("/bare/", pages))
 	backend := &site{t: t, pages: pages}
 	backend.serve(app)
@@ -63,7 +64,7 @@ func TestWorksUnderAnyPrefix(t *testing.T) {
 			}
 		}
 	}
-	for _, bare := range []string{backend.URL + "/bare", backend.URL + "/a/b/c"} {
+	for _, bare := range []string{backend.URL + "/bare", backend.URL + "/a/b/c", backend.URL + "/b/%C3%A4"} {
 		r, err := http.NewRequest("GET", bare, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -301,6 +302,33 @@ func TestPermitsCannotBeEnded(t *testing.T) {
 	if l.Type != "PermitSemaphore" || answer.StatusCode != http.StatusConflict || !strings.Contains(text, "end with their lease") {
 		t.Errorf("%+v, %s: %s", l, answer.Status, text)
 	}
+}
+
+// The votes of the other nodes would stay.
+func TestRedLockCannotBeEndedOnOneNode(t *testing.T) {
+	t.Parallel()
+	var backends []*locktest.Backend
+	var holders []*rlock.Client
+	for range 3 {
+		b := locktest.OnMiniredis(t)
+		backends, holders = append(backends, b), append(holders, b.NewClient(t))
+	}
+	l, err := rlock.NewRedLock("red", holders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease := locktest.MustLock(t, l)
+	defer locktest.MustUnlock(t, lease)
+	s := open(t, backends[0], rlockui.Options{Allow: func(*http.Request, rlockui.Write) bool { return true }})
+	r := s.held("red")
+	answer, text := s.write(rlockui.ForceUnlock, r.ID, r.Holders[0].Ref)
+	if answer.StatusCode != http.StatusConflict || !strings.Contains(text, "Options.Nodes") {
+		t.Errorf("%s: %s", answer.Status, text)
+	}
+	if v := s.snapshot("?lock=" + r.ID); v.Lock.CanEnd {
+		t.Error("the page has the buttons")
+	}
+	locktest.MustBeHeld(t, l)
 }
 
 func TestNamesOfOthersAreData(t *testing.T) {

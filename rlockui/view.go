@@ -192,7 +192,7 @@ func (u *UI) view(q query) *view {
 		v.Locks = append(v.Locks, s.row(e, holdersShown))
 	}
 	if q.lock != "" {
-		v.Lock = s.page(q.lock)
+		v.Lock = s.page(q.lock, u.canEnd)
 	}
 	v.Clients, v.ClientsN = s.clients()
 	v.Edges, v.EdgesN = s.edges("")
@@ -300,12 +300,12 @@ func nameOf(p *rlock.Process) string {
 	return visible.Text(p.Program)
 }
 
-func (s *shower) page(id string) *page {
+func (s *shower) page(id string, canEnd func(typ string) error) *page {
 	e := s.b.entries[id]
 	if e == nil {
 		return &page{row: row{Holders: []holderRow{}}, Events: []eventRow{}, Edges: []edgeRow{}}
 	}
-	p := &page{row: s.row(e, holdersOfOne), Known: true, CanEnd: canEnd[e.typ], Events: []eventRow{}}
+	p := &page{row: s.row(e, holdersOfOne), Known: true, CanEnd: canEnd(e.typ) == nil, Events: []eventRow{}}
 	for _, v := range slices.Backward(e.events) {
 		p.Events = append(p.Events, eventRow{millis(v.at), v.kind, v.text})
 	}

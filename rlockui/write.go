@@ -54,6 +54,17 @@ var openers = map[string]func(all []*rlock.Client, name string, shared bool) (op
 	"RedLock": func(c []*rlock.Client, name string, _ bool) (opened, error) { return rlock.NewRedLock(name, c) },
 }
 
+// canEnd returns nil if the holds of a type can be ended.
+func (u *UI) canEnd(typ string) error {
+	switch {
+	case openers[typ] == nil:
+		return errors.New("holds of a " + typ + " cannot be ended: they end with their lease")
+	case typ == "RedLock" && len(u.clients) == 1:
+		return errors.New("holds of a RedLock can be ended with all its nodes only: see Options.Nodes")
+	}
+	return nil
+}
+
 // refOf names a hold in a request: an id that others wrote may not be text.
 func refOf(holdID string) string {
 	sum := sha256.Sum256([]byte(holdID))
@@ -75,8 +86,8 @@ func (u *UI) target(q *writeRequest) (w Write, shared bool, err error) {
 	if e == nil || e.free() {
 		return w, false, errors.New("nobody holds the lock any more")
 	}
-	if !canEnd[e.typ] {
-		return w, false, errors.New("holds of a " + e.typ + " cannot be ended: they end with their lease")
+	if err := u.canEnd(e.typ); err != nil {
+		return w, false, err
 	}
 	w = Write{Action: q.Action, Lock: e.name, Type: e.typ}
 	if q.Action == RequestRelease {
