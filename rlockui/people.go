@@ -74,7 +74,7 @@ type people struct {
 	cut     bool // there are more edges
 
 	// The order is made once for each poll: all viewers are shown the same.
-	ranked  []*person // those that are gone first, then those with the most holds and waits
+	ranked  []*person // clients that are gone first, then by the number of their holds and waits
 	ordered []edge    // the oldest first
 }
 

@@ -37,7 +37,7 @@ const (
 	leastInterval = 100 * time.Millisecond
 	longestReply  = 10 * time.Second
 	longestTitle  = 80      // bytes
-	mostLocks     = 100_000 // of MaxLocks: each takes about a kilobyte of memory
+	mostLocks     = 100_000 // of MaxLocks: each takes a kilobyte of memory, and up to 20 with a full timeline
 )
 
 // Options are the options of [Handler]. The zero value is ready to use.
@@ -45,7 +45,8 @@ type Options struct {
 	// Title is the heading of the pages, by default "rlock".
 	Title string
 	// Interval is the least time between two polls, by default DefaultInterval; at least 100 ms. A poll that takes long
-	// is followed by a pause of nine times its duration, so polls take at most a tenth of the time.
+	// is followed by a pause of nine times its duration, so polls take at most a tenth of the time. After a poll that
+	// Redis did not answer the pause is shorter.
 	Interval time.Duration
 	// MaxLocks is how many locks a poll reads at most, by default DefaultMaxLocks, at most 100,000. If there are more,
 	// the pages say so.
