@@ -105,9 +105,19 @@ func keyOf(f *found) string {
 	return hex.EncodeToString(sum[:10])
 }
 
-// due returns when the next poll may begin. A viewer that comes earlier gets the latest reading.
+// due returns when the next poll may begin.
 func (b *book) due(interval time.Duration) time.Time {
 	return b.tried.Add(max(interval-b.took, b.rest))
+}
+
+// isFresh reports whether a viewer who comes gets the latest reading. Otherwise the viewer waits for the next one, which
+// may take longestPoll if it is under way.
+func (b *book) isFresh(now time.Time, interval time.Duration, polls bool) bool {
+	until := b.due(interval)
+	if polls {
+		until = until.Add(longestPoll)
+	}
+	return !b.tried.IsZero() && now.Before(until)
 }
 
 // enter adds a reading.

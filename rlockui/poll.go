@@ -39,8 +39,7 @@ func (u *UI) join() (*viewer, error) {
 	}
 	v := &viewer{news: make(chan struct{}, 1)}
 	u.viewers[v] = true
-	isLate := !time.Now().Before(u.book.due(u.opts.Interval))
-	if !u.book.tried.IsZero() && (u.polls || !isLate) {
+	if u.book.isFresh(time.Now(), u.opts.Interval, u.polls) {
 		v.news <- struct{}{}
 	}
 	if !u.polls {

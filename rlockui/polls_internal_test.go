@@ -6,6 +6,30 @@ import (
 	"time"
 )
 
+// A viewer who comes during the first poll after hours without viewers would be shown the locks of hours ago.
+func TestOldReadingIsNotShown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		age   time.Duration
+		polls bool
+		given bool
+	}{
+		"of the poll before": {age: 5 * time.Second, polls: true, given: true},
+		"young":              {age: time.Second, given: true},
+		"of an hour ago":     {age: time.Hour, polls: true},
+		"nobody polls":       {age: 5 * time.Second},
+	} {
+		b, now := newBook(1), time.Now()
+		b.enter(&reading{began: now.Add(-c.age), ended: now.Add(-c.age)})
+		if given := b.isFresh(now, DefaultInterval, c.polls); given != c.given {
+			t.Errorf("%s: given %v", name, given)
+		}
+	}
+	if newBook(1).isFresh(time.Now(), DefaultInterval, true) {
+		t.Error("given before the first poll")
+	}
+}
+
 func TestPauseAfterAPoll(t *testing.T) {
 	t.Parallel()
 	const interval = 2 * time.Second
