@@ -123,12 +123,17 @@ func (b *book) isFresh(now time.Time, interval time.Duration, polls bool) bool {
 // enter adds a reading.
 func (b *book) enter(r *reading) {
 	b.tried, b.nodes, b.clientsOf = r.ended, r.nodes, r.losses
-	if r.err == nil || r.err == errTooLong {
+	switch usual := b.took; r.err {
+	case nil:
+		// One slow poll among quick ones, or the first, may be due to a machine that is busy for a moment.
+		b.took = r.took()
+		b.rest = max(restFactor*min(usual, b.took), b.took)
+	case errTooLong:
 		b.took = r.took()
 		b.rest = restFactor * b.took
-	} else {
+	default:
 		// Most of its time Redis did not answer. Nine times that would leave the pages old long after the outage.
-		b.rest = max(restFactor*b.took, r.took())
+		b.rest = max(restFactor*usual, r.took())
 	}
 	if r.err != nil {
 		if b.err == nil {

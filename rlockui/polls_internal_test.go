@@ -40,7 +40,9 @@ func TestPauseAfterAPoll(t *testing.T) {
 		pause       time.Duration
 	}{
 		"brief":                          {took: time.Millisecond, pause: interval - time.Millisecond},
-		"long":                           {took: time.Second, pause: 9 * time.Second},
+		"long, as before":                {usual: 2 * time.Second, took: time.Second, pause: 9 * time.Second},
+		"long, after brief ones":         {usual: time.Millisecond, took: 4 * time.Second, pause: 4 * time.Second},
+		"long, the first":                {took: 4 * time.Second, pause: 4 * time.Second},
 		"failed, after brief ones":       {usual: time.Millisecond, took: 10 * time.Second, err: refused, pause: 10 * time.Second},
 		"failed, after long ones":        {usual: 5 * time.Second, took: 10 * time.Second, err: refused, pause: 45 * time.Second},
 		"refused immediately, the first": {took: time.Millisecond, err: refused, pause: interval},

@@ -45,8 +45,8 @@ type Options struct {
 	// Title is the heading of the pages, by default "rlock".
 	Title string
 	// Interval is the least time between two polls, by default DefaultInterval; at least 100 ms. A poll that takes long
-	// is followed by a pause of nine times its duration, so polls take at most a tenth of the time. After a poll that
-	// Redis did not answer the pause is shorter.
+	// is followed by a pause of nine times its duration, so they take at most a tenth of the time. After one slow poll
+	// among quick ones, and after a poll that Redis did not answer, the pause is as long as the poll.
 	Interval time.Duration
 	// MaxLocks is how many locks a poll reads at most, by default DefaultMaxLocks, at most 100,000. If there are more,
 	// the pages say so.
