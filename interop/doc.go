@@ -5,5 +5,5 @@
 // tests begin. Without Java, Maven or redis-server the tests are skipped, unless
 // RLOCK_REQUIRE_INTEROP=1 forbids that. With RLOCK_NIGHTLY=1 everything is played, and what
 // that has shown is the table in docs/redisson.md: a run that shows something else fails, and
-// with -interop.update writes it. Without it, what needs no clock is played on one server.
+// with -interop.update writes it. Without it, what needs no clock is played on one server, and one failover by Sentinel.
 package interop

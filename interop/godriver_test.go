@@ -20,7 +20,7 @@ import (
 )
 
 // childEnv makes the test binary a driver. Its value is the driver's arguments:
-// single or cluster, the watchdog lease in ms, the addresses.
+// single, cluster or sentinel, the watchdog lease in ms, the addresses, for sentinel those of the sentinels.
 const childEnv = "RLOCK_INTEROP_DRIVER"
 
 // driver is the counterpart of java/src/main/java/rlock/interop/Driver.java: a
@@ -47,9 +47,12 @@ func goDriver(args string) {
 	words := strings.Fields(args)
 	ms, _ := strconv.Atoi(words[1])
 	d := &driver{}
-	if words[0] == "cluster" {
+	switch words[0] {
+	case "cluster":
 		d.rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: words[2:]})
-	} else {
+	case "sentinel":
+		d.rdb = redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: words[2:]})
+	default:
 		d.rdb = redis.NewClient(&redis.Options{Addr: words[2]})
 	}
 	var err error

@@ -41,6 +41,9 @@ const (
 	caseExpired   = "a lease that is over frees the lock"
 	caseStopped   = "a holder that was stopped does its successor no harm"
 	caseCrashed   = "a crash frees the lock after the lease"
+	caseFailover  = "a failover with all data ends no hold, and no wait"
+	caseLossy     = "a hold that a failover loses is reported"
+	caseConfirmed = "a hold that a replica has to confirm excludes, and is excluded"
 	casePermits   = "permits are set, taken, added, drained and put back by either"
 	caseCounts    = "each counts the other's latch down, and it opens"
 	caseDeleted   = "a latch that is deleted frees who waits"
@@ -50,7 +53,7 @@ const (
 var cases = []string{
 	caseExclusion, caseRefused, caseRelease, caseForce, caseReentry, caseNames, caseReaders, caseTurns, caseLong, caseDowngrade,
 	caseInner, caseMulti, caseTokens, caseOnce, caseOrder, caseOutlives, caseCancelled, caseKilled, caseRenewal, caseShorten,
-	caseForced, caseExpired, caseStopped, caseCrashed, casePermits, caseCounts, caseDeleted, caseSeveral,
+	caseForced, caseExpired, caseStopped, caseCrashed, caseFailover, caseLossy, caseConfirmed, casePermits, caseCounts, caseDeleted, caseSeveral,
 }
 
 // columns are the types, as the table calls them.
@@ -136,7 +139,7 @@ func (m *matrix) table() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var b strings.Builder
-	fmt.Fprintf(&b, "Redisson %s, on one Redis server and on a cluster of three. ✓: on both; an empty cell: the case is none of this type.\n\n", m.redisson)
+	fmt.Fprintf(&b, "Redisson %s, on one Redis server and on a cluster of three. ✓: on both; sentinel: on a master with two replicas and three sentinels; replica: on a master with one replica; an empty cell: the case is none of this type.\n\n", m.redisson)
 	fmt.Fprintf(&b, "| case | direction | %s |\n|---|---|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
 	for _, title := range cases {
 		for _, row := range []string{together, direction(java), direction(golang)} {

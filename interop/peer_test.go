@@ -5,6 +5,7 @@ package interop
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -74,7 +75,7 @@ func (r reply) String() string { return r.outcome + " " + strings.Join(r.values,
 func startPeer(t testing.TB, l language, a *arena) *peer {
 	t.Helper()
 	p := &peer{language: l, t: t, done: make(chan struct{}), pending: map[string]chan reply{}}
-	args := append([]string{a.kind, strconv.FormatInt(watchdog.Milliseconds(), 10)}, a.addrs...)
+	args := append([]string{a.kind, strconv.FormatInt(cmp.Or(a.lease, watchdog).Milliseconds(), 10)}, a.addrs...)
 	switch l {
 	case java:
 		options := []string{"-cp", classPath, "-Xmx192m", "-XX:+UseSerialGC"}

@@ -37,7 +37,7 @@ public final class Driver {
         this.out = out;
     }
 
-    /** Arguments: single or cluster, the watchdog time-out in ms, the addresses. */
+    /** Arguments: single, cluster or sentinel, the watchdog time-out in ms, the addresses, for sentinel those of the sentinels. */
     public static void main(String[] args) throws IOException {
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
         System.setOut(System.err); // whatever else is printed is no reply
@@ -54,11 +54,12 @@ public final class Driver {
         String[] addresses = Arrays.stream(args).skip(2).map(a -> "redis://" + a).toArray(String[]::new);
         // Small pools: a driver has few threads, and shares its machine with many processes.
         Config config = new Config().setThreads(4).setNettyThreads(4).setLockWatchdogTimeout(Long.parseLong(args[1]));
-        if (args[0].equals("cluster")) {
-            config.useClusterServers().addNodeAddress(addresses)
+        switch (args[0]) {
+            case "cluster" -> config.useClusterServers().addNodeAddress(addresses)
                     .setMasterConnectionMinimumIdleSize(2).setSlaveConnectionMinimumIdleSize(2);
-        } else {
-            config.useSingleServer().setAddress(addresses[0]).setConnectionMinimumIdleSize(2)
+            case "sentinel" -> config.useSentinelServers().setMasterName("mymaster").addSentinelAddress(addresses)
+                    .setMasterConnectionMinimumIdleSize(2).setSlaveConnectionMinimumIdleSize(2);
+            default -> config.useSingleServer().setAddress(addresses[0]).setConnectionMinimumIdleSize(2)
                     .setTimeout(Integer.getInteger("rlock.timeout", 3000)); // ms; 3000 is the default of Redisson
         }
         return config;
