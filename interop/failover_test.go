@@ -138,7 +138,8 @@ func (a *arena) afterFailover(t *testing.T, c *contest) {
 	}
 	c.wanter.refuses(t, "another", "try", c.wanted, c.name, 0, long)
 	if !c.waiter.pending() {
-		// A waiter of Redisson whose request meets the failover has an exception, and its caller waits anew.
+		// A request of Redisson fails if the master loses its replicas then, also if the lock is refused. The caller waits
+		// anew. In Go nothing fails.
 		r := c.waiter.must(t, "failed")
 		t.Logf("%s waited until %q", c.wanter.language, r)
 		if c.wanter.language == golang || !strings.HasPrefix(r.values[0], "org.redisson.client.") {
@@ -173,7 +174,7 @@ func token(t *testing.T, r reply) int64 {
 }
 
 // A hold that no replica has is lost when the master dies. Its holder in Go is notified by its deadline, and Java, which may have
-// the lock before, keeps it. Holds that replicas have go on, in both languages.
+// the lock before, keeps it. Java notices a loss when it unlocks. Holds that replicas have go on, in both languages.
 func TestFailoverThatLosesAHoldBesideRedisson(t *testing.T) {
 	if !nightly {
 		t.Skip("a part of make nightly")
@@ -194,11 +195,16 @@ func TestFailoverThatLosesAHoldBesideRedisson(t *testing.T) {
 	var lost []reply
 	for _, p := range kinds {
 		lost = append(lost, a.gos[0].do(t, p.held, "lock", p.held, "lost "+p.held, 0))
+		// Redisson waits for the replicas that are connected, of which there is none.
+		again := func() *call { return a.javas[0].send(t, p.held, "lock", p.held, "lost in Java "+p.held, 0) }
+		persist(t, again(), again)
 	}
 	old.Kill()
 	mend()
 	var deadlines []time.Time // which no renewal moves any more
+	var outage []*call        // Java wants the locks while there is no master
 	for _, p := range kinds {
+		outage = append(outage, a.javas[0].send(t, "outage", "lock", p.held, "lost "+p.held, 0))
 		deadlines = append(deadlines, a.gos[0].do(t, p.held, "deadline", p.held, "lost "+p.held).time())
 	}
 	eventually(t, "the sentinels name another master", func() bool { return s.CurrentMaster() != old })
@@ -207,7 +213,11 @@ func TestFailoverThatLosesAHoldBesideRedisson(t *testing.T) {
 	for i, p := range kinds {
 		t.Run("lost/"+p.held, func(t *testing.T) {
 			shown.by(t, a, caseLossy, direction(golang), p.column)
-			a.lostByFailover(t, p.held, replicated[i], lost[i], deadlines[i])
+			a.lostByFailover(t, p.held, outage[i], replicated[i], lost[i], deadlines[i])
+		})
+		t.Run("lost in Java/"+p.held, func(t *testing.T) {
+			shown.by(t, a, caseLossy, direction(java), p.column)
+			a.lostInJava(t, p.held)
 		})
 	}
 	var names []string
@@ -222,9 +232,9 @@ func TestFailoverThatLosesAHoldBesideRedisson(t *testing.T) {
 }
 
 // lostByFailover: Java takes the lock that Go has lost, and Go gets it back from there.
-func (a *arena) lostByFailover(t *testing.T, kind string, replicated, lost reply, deadline time.Time) {
+func (a *arena) lostByFailover(t *testing.T, kind string, wanted *call, replicated, lost reply, deadline time.Time) {
 	first, second, name := a.gos[0], a.javas[0], "lost "+kind
-	taken := persist(t, second, kind, "lock", kind, name, 0)
+	taken := persist(t, wanted, func() *call { return second.send(t, "outage", "lock", kind, name, 0) })
 	notified := first.do(t, kind, "lost", kind, name)
 	t.Logf("Java had it %v before the deadline, the holder in Go was notified %v before: %s",
 		deadline.Sub(taken.time()), deadline.Sub(notified.time()), notified.values[1])
@@ -241,9 +251,9 @@ func (a *arena) lostByFailover(t *testing.T, kind string, replicated, lost reply
 	first.refuses(t, "another", "try", kind, name, 0, long)
 	waiter := a.waiting(t, first, kind, kind, name, long)
 	// A call of Redisson that failed may have had the lock all the same.
-	_, count, _ := second.state(t, kind, kind, name)
+	_, count, _ := second.state(t, "outage", kind, name)
 	for range count {
-		second.do(t, kind, "unlock", kind, name)
+		second.do(t, "outage", "unlock", kind, name)
 	}
 	again := waiter.must(t, "ok")
 	// The counter goes on as far as it was replicated, other tokens by the clock.
@@ -258,19 +268,36 @@ func (a *arena) lostByFailover(t *testing.T, kind string, replicated, lost reply
 	a.nothingLeft(t, name)
 }
 
-// persist repeats a request to Java that fails while there is no master, as its caller would.
-func persist(t *testing.T, p *peer, thread, verb string, args ...any) (r reply) {
+// lostInJava: Go takes the lock that Java has lost, which Java does not notice before its unlock.
+func (a *arena) lostInJava(t *testing.T, kind string) {
+	first, second, name := a.javas[0], a.gos[0], "lost in Java "+kind
+	second.do(t, kind, "lock", kind, name, long)
+	if locked, count, _ := first.state(t, kind, kind, name); !locked || count != 0 {
+		t.Errorf("locked %v, by Java %d times", locked, count)
+	}
+	first.refuses(t, "another", "try", kind, name, 0, long)
+	if r := first.send(t, kind, "unlock", kind, name).must(t, "failed"); !strings.Contains(r.values[0], "IllegalMonitorStateException") {
+		t.Errorf("unlock: %s", r)
+	}
+	a.holds(t, name, 1)
+	second.do(t, kind, "unlock", kind, name)
+	a.nothingLeft(t, name)
+}
+
+// persist repeats a request to Java that fails while there is no master, as its caller would. It must be answered ok in the end.
+func persist(t *testing.T, c *call, again func() *call) reply {
 	t.Helper()
+	var r reply
 	eventually(t, "Java finds the master", func() bool {
-		r = p.send(t, thread, verb, args...).wait(t)
-		if r.outcome == "failed" && strings.HasPrefix(r.values[0], "org.redisson.client.") {
-			t.Logf("%s: %s", verb, r)
-			return false
+		if r = c.wait(t); r.outcome != "failed" || !strings.HasPrefix(r.values[0], "org.redisson.client.") {
+			return true
 		}
-		return true
+		t.Logf("%s: %s", c.what, r)
+		c = again()
+		return false
 	})
 	if r.outcome != "ok" {
-		t.Fatalf("%s is answered %q", verb, r)
+		t.Fatalf("%s is answered %q", c.what, r)
 	}
 	return r
 }

@@ -42,7 +42,7 @@ const (
 	caseStopped   = "a holder that was stopped does its successor no harm"
 	caseCrashed   = "a crash frees the lock after the lease"
 	caseFailover  = "a failover with all data ends no hold, and no wait"
-	caseLossy     = "a hold that a failover loses is reported"
+	caseLossy     = "a hold that a failover loses ends, and its unlock fails"
 	caseConfirmed = "a hold that a replica has to confirm excludes, and is excluded"
 	casePermits   = "permits are set, taken, added, drained and put back by either"
 	caseCounts    = "each counts the other's latch down, and it opens"
