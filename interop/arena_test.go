@@ -52,7 +52,7 @@ var bg = context.Background()
 
 // arena is a Redis and the processes that meet there.
 type arena struct {
-	kind  string        // single, cluster or sentinel
+	kind  string        // single, replica, cluster or sentinel
 	lease time.Duration // the watchdog lease of the peers; watchdog if 0
 	addrs []string
 	rdb   redis.UniversalClient // the test's own

@@ -20,7 +20,8 @@ import (
 )
 
 // childEnv makes the test binary a driver. Its value is the driver's arguments:
-// single, cluster or sentinel, the watchdog lease in ms, the addresses, for sentinel those of the sentinels.
+// cluster, sentinel or the kind of a single server, the watchdog lease in ms, the addresses, for sentinel those of the
+// sentinels.
 const childEnv = "RLOCK_INTEROP_DRIVER"
 
 // driver is the counterpart of java/src/main/java/rlock/interop/Driver.java: a

@@ -37,7 +37,7 @@ public final class Driver {
         this.out = out;
     }
 
-    /** Arguments: single, cluster or sentinel, the watchdog time-out in ms, the addresses, for sentinel those of the sentinels. */
+    /** Arguments: cluster, sentinel or the kind of a single server, the watchdog time-out in ms, the addresses (of the sentinels). */
     public static void main(String[] args) throws IOException {
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
         System.setOut(System.err); // whatever else is printed is no reply
