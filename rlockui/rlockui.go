@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-rlock/rlock"
+	"github.com/go-rlock/rlock/internal/protocol"
 	"github.com/go-rlock/rlock/internal/visible"
 )
 
@@ -118,6 +120,19 @@ func Handler(client *rlock.Client, opts Options) (*UI, error) {
 		return nil, fmt.Errorf("rlockui: Interval %v: at least %v", opts.Interval, leastInterval)
 	case opts.MaxLocks < 0 || opts.MaxLocks > mostLocks:
 		return nil, fmt.Errorf("rlockui: MaxLocks %d: from 1 to %d", opts.MaxLocks, mostLocks)
+	}
+	if rdb := reflect.ValueOf(opts.Redis); rdb.Kind() == reflect.Pointer && rdb.IsNil() {
+		return nil, errors.New("rlockui: Redis is a nil pointer")
+	}
+	if opts.Pattern != "" {
+		if _, err := protocol.ParsePattern(opts.Pattern); err != nil {
+			return nil, fmt.Errorf("rlockui: Pattern %.100q: %w", opts.Pattern, err)
+		}
+	}
+	for _, host := range opts.Hosts {
+		if host == "" || host != "*" && strings.ContainsAny(host, ":/*@ ") {
+			return nil, fmt.Errorf("rlockui: Hosts has %.100q: a name without scheme and port", host)
+		}
 	}
 	opts.Title = visible.Cut(opts.Title, longestTitle)
 	if rdb, ok := opts.Redis.(*redis.Client); ok && !rdb.Options().ContextTimeoutEnabled && rdb.Options().ReadTimeout <= 0 {

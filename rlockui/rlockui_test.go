@@ -550,6 +550,10 @@ func TestBadOptionsAreRefused(t *testing.T) {
 		"MaxLocks":         {MaxLocks: -1},
 		"MaxLocks 1000000": {MaxLocks: 1_000_000},
 		"nil":              {Nodes: []*rlock.Client{nil}},
+		"Redis":            {Redis: (*redis.Client)(nil)},
+		"Pattern":          {Pattern: "orders:["},
+		"Hosts":            {Hosts: []string{"admin.example:8080"}},
+		`Hosts has ""`:     {Hosts: []string{""}},
 	} {
 		if _, err := rlockui.Handler(c, opts); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
