@@ -68,7 +68,7 @@ func loopbackOnly(address string) error {
 func (a *app) serveUI(ctx context.Context, address string, client *rlock.Client, opts rlockui.Options) error {
 	pages, err := rlockui.Handler(client, opts)
 	if err != nil {
-		return err
+		return usage("%s", plain(err)) // the pattern
 	}
 	defer pages.Close()
 	listener, err := net.Listen("tcp", address)

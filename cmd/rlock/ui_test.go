@@ -26,6 +26,7 @@ func TestUI(t *testing.T) {
 	tl.want(exitUsage, "ui", "--listen", "0.0.0.0:0")
 	tl.want(exitUsage, "ui", "--listen", ":8080")
 	tl.want(exitUsage, "ui", "--listen", "here")
+	tl.want(exitUsage, "ui", "orders:[")
 
 	readOnly := tl.opened("ui")
 	if status, text := readOnly.stranger.get(""); status != http.StatusUnauthorized || strings.Contains(text, "<html") {
