@@ -408,7 +408,8 @@ func (a *arena) kill(s *redistest.Server) {
 
 // readDenials adds what a server has refused to users since it was started.
 func (a *arena) readDenials(s *redistest.Server) {
-	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	// A machine that is busy with others may let it wait for long.
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), DialTimeout: locktest.Patience, ReadTimeout: locktest.Patience})
 	defer rdb.Close()
 	entries, err := rdb.Do(bg, "acl", "log").Slice()
 	if err != nil {
