@@ -48,7 +48,35 @@ again:
 	return nil
 }
 
+func eachThatIsFree(ctx context.Context, locks []rlock.Locker) error {
+	for _, l := range locks {
+		lease, err := l.TryLock(ctx)
+		if err == nil {
+			defer func() { _ = lease.Unlock(ctx) }() // want `Unlock is deferred in a loop`
+			if err := work(lease.Context(ctx)); err != nil {
+				return err
+			}
+		}
+		if !errors.Is(err, rlock.ErrNotAcquired) {
+			defer func() { _ = lease.Unlock(ctx) }() // want `Unlock is deferred in a loop`
+		}
+		err = work(ctx)
+	}
+	return nil
+}
+
 // What follows is right.
+
+func allThatAreFree(ctx context.Context, locks []rlock.Locker) error {
+	for _, l := range locks {
+		if lease, err := l.TryLock(ctx); errors.Is(err, rlock.ErrNotAcquired) {
+			continue
+		} else if err == nil {
+			defer func() { _ = lease.Unlock(ctx) }()
+		}
+	}
+	return work(ctx)
+}
 
 func allTogether(ctx context.Context, locks []rlock.Locker) (err error) {
 	for _, l := range locks {

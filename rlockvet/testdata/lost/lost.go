@@ -327,3 +327,38 @@ func forever(ctx context.Context, l *rlock.Lock) {
 	forever(ctx, l)
 	select {}
 }
+
+func isTaken(err error) bool { return errors.Is(err, rlock.ErrNotAcquired) }
+
+func failsSometimes(ctx context.Context, l *rlock.Lock) error {
+	if _, err := l.TryLock(ctx); isTaken(err) { // want `lease of TryLock is dropped`
+		log.Fatal(err)
+	}
+	if _, err := l.TryLock(ctx); err != nil { // want `lease of TryLock is dropped`
+		log.Fatal(err)
+	}
+	if _, err := l.TryLock(ctx); !isTaken(err) { // want `lease of TryLock is dropped`
+		return errors.New("the lock was free")
+	}
+	_, err := l.TryLock(ctx) // want `lease of TryLock is dropped`
+	err = errors.Join(err, work(ctx))
+	if err == nil {
+		log.Fatal("free")
+	}
+	return err
+}
+
+// The lock is taken to see that it is not free. What follows is right.
+func mustFail(ctx context.Context, l *rlock.Lock) {
+	if _, err := l.TryLock(ctx); !errors.Is(err, rlock.ErrNotAcquired) {
+		log.Fatal("the lock was free")
+	}
+	if _, err := l.TryLock(ctx); !isTaken(err) {
+		panic(err)
+	}
+	_, err := l.TryLock(ctx)
+	if err == nil {
+		log.Print("the lock was free")
+		os.Exit(1)
+	}
+}

@@ -3,6 +3,8 @@ package unlock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log"
 
 	"github.com/go-rlock/rlock"
 )
@@ -23,7 +25,51 @@ func (s *server) dropped(ctx context.Context, lease *rlock.Lease, handle string)
 	}()
 }
 
+func onFailure(ctx context.Context, lease *rlock.Lease) error {
+	err := work(ctx)
+	if err != nil {
+		lease.Unlock(ctx) // want `error of Unlock is dropped`
+		return nil
+	}
+	if err == nil {
+		lease.Unlock(ctx) // want `error of Unlock is dropped`
+		return err
+	}
+	if err != nil {
+		defer lease.Unlock(ctx) // want `error of Unlock is dropped`
+		go lease.Unlock(ctx)    // want `error of Unlock is dropped`
+	}
+	if err != nil {
+		err = nil
+		lease.Unlock(ctx) // want `error of Unlock is dropped`
+		return err
+	}
+	return nil
+}
+
 // What follows is right.
+
+// The caller learns of the failure: it does not take the work as done under the lock.
+func failed(ctx context.Context, lease *rlock.Lease) (int, error) {
+	if err := work(ctx); err != nil {
+		lease.Unlock(ctx)
+		return 0, err
+	}
+	err := work(ctx)
+	if err != nil {
+		log.Print(err)
+		lease.Unlock(ctx)
+		log.Print("unlocked")
+		return 0, fmt.Errorf("work: %w", err)
+	}
+	if err = work(ctx); err != nil {
+		lease.Unlock(ctx)
+		log.Fatal(err)
+	}
+	return 0, lease.Unlock(ctx)
+}
+
+func work(context.Context) error { return nil }
 
 func kept(ctx context.Context, lease *rlock.Lease) (err error) {
 	defer func() { err = errors.Join(err, lease.Unlock(ctx)) }()

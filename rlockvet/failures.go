@@ -1,0 +1,103 @@
+package rlockvet
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"strings"
+
+	"golang.org/x/tools/go/cfg"
+)
+
+// expectsFailure reports whether a grant is only made to see that it fails: the test or the program ends if it does not.
+func (c *checker) expectsFailure(f *function, g grant) bool {
+	at, ok := find(c.graph(f), g.call)
+	if !ok || g.err == nil || len(at.block.Succs) != 2 {
+		return false
+	}
+	w := &walk{checker: c, grant: g}
+	last := len(at.block.Nodes) - 1
+	condition, ok := at.block.Nodes[last].(ast.Expr)
+	if !ok || !w.isBool(condition) {
+		return false
+	}
+	for _, n := range at.block.Nodes[at.index+1 : last] {
+		if w.effect(n) != nothing {
+			return false
+		}
+	}
+	answer := w.eval(condition, true)
+	if answer == related && c.negatesCall(condition) {
+		answer = yes // such as !isTaken(err)
+	}
+	return answer == yes && isDeadEnd(at.block.Succs[0])
+}
+
+func (c *checker) negatesCall(e ast.Expr) bool {
+	not, ok := ast.Unparen(e).(*ast.UnaryExpr)
+	if !ok || not.Op != token.NOT {
+		return false
+	}
+	_, ok = ast.Unparen(not.X).(*ast.CallExpr)
+	return ok
+}
+
+// isDeadEnd reports whether the last call of a block never returns.
+func isDeadEnd(b *cfg.Block) bool { return len(b.Succs) == 0 && b.Return() == nil }
+
+// fails reports whether the statements after an Unlock end in a failure anyway: then nobody takes the work for done under
+// the lock, whatever Unlock returns.
+func (c *checker) fails(unlock ast.Stmt) bool {
+	block, ok := c.parents[unlock].(*ast.BlockStmt)
+	if !ok {
+		return false
+	}
+	switch last := block.List[len(block.List)-1].(type) {
+	case *ast.ExprStmt:
+		call, ok := last.X.(*ast.CallExpr)
+		if !ok || c.mayReturn(call) {
+			return false
+		}
+		callee := c.callee(call)
+		return callee == nil || !strings.HasPrefix(callee.Name(), "Exit") && callee.Name() != "Goexit"
+	case *ast.ReturnStmt:
+		return len(last.Results) > 0 && c.isFailure(last.Results[len(last.Results)-1], c.failure(block))
+	}
+	return false
+}
+
+// failure is the variable that is an error in the whole block, because an if asks for that; nil if there is none.
+func (c *checker) failure(block *ast.BlockStmt) *types.Var {
+	around, ok := c.parents[block].(*ast.IfStmt)
+	if !ok || around.Body != block {
+		return nil
+	}
+	compare, ok := ast.Unparen(around.Cond).(*ast.BinaryExpr)
+	if !ok || compare.Op != token.NEQ {
+		return nil
+	}
+	v := c.variable(c.compared(compare))
+	for _, id := range c.uses(block, v) {
+		if c.isWrite(id) {
+			return nil
+		}
+	}
+	return v
+}
+
+// isFailure reports whether an expression is an error that is not nil: a new one, one of a package, or one made from known.
+func (c *checker) isFailure(e ast.Expr, known *types.Var) bool {
+	t := c.pass.TypesInfo.TypeOf(e)
+	if t == nil || !isError(t) {
+		return false
+	}
+	switch e := ast.Unparen(e).(type) {
+	case *ast.CallExpr:
+		callee := c.callee(e)
+		return callee != nil && (callee.FullName() == "errors.New" || callee.FullName() == "fmt.Errorf") || len(c.uses(e, known)) > 0
+	case *ast.Ident, *ast.SelectorExpr:
+		v := c.variable(e)
+		return v != nil && (v == known || v.Pkg() != nil && v.Parent() == v.Pkg().Scope())
+	}
+	return false
+}
