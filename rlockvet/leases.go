@@ -99,7 +99,7 @@ func (c *checker) unlocks(f *function) {
 		}
 		switch p := c.parents[call].(type) {
 		case *ast.DeferStmt:
-			if c.repeats(f, p) && !c.endsTurn(p) {
+			if c.pilesUp(f, p, call) {
 				return // deferred reports it
 			}
 		case *ast.ExprStmt:
@@ -138,15 +138,31 @@ func (c *checker) deferred(f *function, d *ast.DeferStmt) {
 	if literal, ok := ast.Unparen(d.Call.Fun).(*ast.FuncLit); ok {
 		body = literal.Body
 	}
-	unlock := false
-	eachCall(body, func(call *ast.CallExpr) { unlock = unlock || c.isMethod(call, "Lease", "Unlock") })
-	// A turn that ends with the defer collects locks, to have all of them after the loop.
-	if unlock && c.repeats(f, d) && !c.endsTurn(d) {
+	pilesUp := false
+	eachCall(body, func(call *ast.CallExpr) {
+		pilesUp = pilesUp || c.isMethod(call, "Lease", "Unlock") && c.pilesUp(f, d, call)
+	})
+	if pilesUp {
 		c.report(d, DeferInLoop, "Unlock is deferred in a loop: each turn keeps its lock until the function returns")
 	}
 }
 
-// endsTurn reports whether nothing of the body of a loop follows a statement.
+// pilesUp reports whether a deferred Unlock is in a loop whose turns work under their locks and then keep them. A turn
+// that ends with the defer collects locks, to have all of them after the loop; one that also unlocks without defer has
+// the defer for what goes wrong.
+func (c *checker) pilesUp(f *function, d *ast.DeferStmt, unlock *ast.CallExpr) bool {
+	if !c.repeats(f, d) || c.endsTurn(d) {
+		return false
+	}
+	for _, id := range c.uses(f.body, c.variable(receiver(unlock))) {
+		if name, call := c.method(id); name == "Unlock" && id.Pos() > d.End() && !c.inLiteral(id, f) && c.repeats(f, call) {
+			return false
+		}
+	}
+	return true
+}
+
+// endsTurn reports whether what follows a statement in the body of a loop only stores something.
 func (c *checker) endsTurn(n ast.Node) bool {
 	for {
 		p := c.parents[n]
@@ -154,8 +170,10 @@ func (c *checker) endsTurn(n ast.Node) bool {
 		case *ast.ForStmt, *ast.RangeStmt:
 			return true
 		case *ast.BlockStmt:
-			if p.List[len(p.List)-1] != n {
-				return false
+			for _, s := range p.List {
+				if s.Pos() > n.Pos() && !c.stores(s) {
+					return false
+				}
 			}
 		case *ast.IfStmt:
 		default:
@@ -163,6 +181,23 @@ func (c *checker) endsTurn(n ast.Node) bool {
 		}
 		n = p
 	}
+}
+
+// stores reports whether a statement assigns, and calls nothing but append and what says something of a lease.
+func (c *checker) stores(s ast.Stmt) bool {
+	switch s.(type) {
+	case *ast.AssignStmt, *ast.IncDecStmt:
+	default:
+		return false
+	}
+	only := true
+	ast.Inspect(s, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok && !c.pass.TypesInfo.Types[call.Fun].IsBuiltin() && !c.isMethod(call, "Lease", harmless...) {
+			only = false
+		}
+		return only
+	})
+	return only
 }
 
 // repeats reports whether a statement can run twice in one call of its function. A loop that returns after the

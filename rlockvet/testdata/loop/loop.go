@@ -65,7 +65,67 @@ func eachThatIsFree(ctx context.Context, locks []rlock.Locker) error {
 	return nil
 }
 
+func eachCounted(ctx context.Context, locks []rlock.Locker) (n int, err error) {
+	for _, l := range locks {
+		lease, err := l.Lock(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer lease.Unlock(ctx) // want `Unlock is deferred in a loop`
+		n += count(lease.Context(ctx))
+	}
+	return n, nil
+}
+
+func eachUnlockedOnFailure(ctx context.Context, locks []rlock.Locker) error {
+	for _, l := range locks {
+		lease, err := l.Lock(ctx)
+		if err != nil {
+			return err
+		}
+		defer lease.Unlock(ctx) // want `Unlock is deferred in a loop`
+		if err := work(lease.Context(ctx)); err != nil {
+			return errors.Join(err, lease.Unlock(ctx))
+		}
+	}
+	return nil
+}
+
+func count(context.Context) int { return 1 }
+
 // What follows is right.
+
+func collected(ctx context.Context, locks []rlock.Locker) error {
+	var leases []*rlock.Lease
+	byName := map[string]*rlock.Lease{}
+	for i, l := range locks {
+		lease, err := l.Lock(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = lease.Unlock(ctx) }()
+		leases = append(leases, lease)
+		byName[lease.Name()] = lease
+		ctx = lease.Context(ctx)
+		i++
+	}
+	return work(ctx)
+}
+
+func deferredForPanics(ctx context.Context, locks []rlock.Locker) error {
+	for _, l := range locks {
+		lease, err := l.Lock(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = lease.Unlock(ctx) }()
+		err = work(lease.Context(ctx))
+		if err = errors.Join(err, lease.Unlock(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func allThatAreFree(ctx context.Context, locks []rlock.Locker) error {
 	for _, l := range locks {
