@@ -183,7 +183,8 @@ func (c *checker) endsTurn(n ast.Node) bool {
 	}
 }
 
-// stores reports whether a statement assigns, and calls nothing but append and what says something of a lease.
+// stores reports whether a statement assigns, and calls nothing but append, methods that make a text, such as String, and
+// what says something of a lease.
 func (c *checker) stores(s ast.Stmt) bool {
 	switch s.(type) {
 	case *ast.AssignStmt, *ast.IncDecStmt:
@@ -192,9 +193,12 @@ func (c *checker) stores(s ast.Stmt) bool {
 	}
 	only := true
 	ast.Inspect(s, func(n ast.Node) bool {
-		if call, ok := n.(*ast.CallExpr); ok && !c.pass.TypesInfo.Types[call.Fun].IsBuiltin() && !c.isMethod(call, "Lease", harmless...) {
-			only = false
+		call, ok := n.(*ast.CallExpr)
+		if !ok || c.pass.TypesInfo.Types[call.Fun].IsBuiltin() || c.isMethod(call, "Lease", harmless...) {
+			return true
 		}
+		text := types.Identical(c.pass.TypesInfo.TypeOf(call), types.Typ[types.String])
+		only = only && text && len(call.Args) == 0 && receiver(call) != nil
 		return only
 	})
 	return only

@@ -98,6 +98,7 @@ func count(context.Context) int { return 1 }
 func collected(ctx context.Context, locks []rlock.Locker) error {
 	var leases []*rlock.Lease
 	byName := map[string]*rlock.Lease{}
+	var names []string
 	for i, l := range locks {
 		lease, err := l.Lock(ctx)
 		if err != nil {
@@ -107,6 +108,7 @@ func collected(ctx context.Context, locks []rlock.Locker) error {
 		leases = append(leases, lease)
 		byName[lease.Name()] = lease
 		ctx = lease.Context(ctx)
+		names = append(names, l.Name())
 		i++
 	}
 	return work(ctx)
