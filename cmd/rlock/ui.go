@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -110,10 +109,9 @@ func behind(token string, pages http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if given := r.URL.Query().Get("token"); given != "" && right(given) {
 			http.SetCookie(w, &http.Cookie{Name: tokenCookie(r), Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
-			to := url.URL{Path: r.URL.Path}
 			w.Header().Set("Referrer-Policy", "no-referrer")
 			w.Header().Set("Cache-Control", "no-store")
-			http.Redirect(w, r, to.String(), http.StatusSeeOther) // the token leaves the address bar
+			http.Redirect(w, r, "/", http.StatusSeeOther) // the token leaves the address bar
 			return
 		}
 		if c, err := r.Cookie(tokenCookie(r)); err != nil || !right(c.Value) {
