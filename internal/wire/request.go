@@ -31,8 +31,8 @@ type scriptText struct {
 	publishes bool
 }
 
-// NewScript returns a script. Its text, and whether it publishes, are asked for when they are first needed: a program uses a
-// few of all the scripts.
+// NewScript returns a script. It calls assemble when the text is first needed, once: a program uses a few of all the
+// scripts.
 func NewScript(name string, assemble func() (text string, publishes bool)) *Script {
 	return &Script{Name: name, text: sync.OnceValue(func() *scriptText {
 		text, publishes := assemble()
