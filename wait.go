@@ -67,10 +67,12 @@ func (a *attempt) Sleeps(w *wait.Waiter, poked bool) {
 	if a.Oversized {
 		a.listenForMore(w)
 	}
-	if a.Lines.Sleeps(w, poked && a.takesHandOver(), a.currentStandBy()) {
-		if proto := protocol.StandByOf(a.core.proto); proto != nil {
-			a.subscribeToGrants(w, proto)
-		}
+	served, lasts := a.Lines.Sleeps(w, poked && a.takesHandOver(), a.currentStandBy())
+	switch proto := protocol.StandByOf(a.core.proto); {
+	case proto != nil && (served || lasts):
+		a.subscribeToGrants(w, proto) // which identifies the client, too
+	case lasts:
+		a.Lines.AddSubscription(w, protocol.Identify(a.core.proto))
 	}
 }
 

@@ -696,7 +696,7 @@ func newIdle(t *testing.T, b *locktest.Backend, c *rlock.Client, n int) *idle {
 			done <- err
 		}()
 	}
-	locktest.Eventually(t, "all have subscribed", func() bool { return len(rdb.PubSubChannels(bg, "*idle:*").Val()) == n })
+	locktest.Eventually(t, "all have subscribed", func() bool { return len(rdb.PubSubChannels(bg, "*idle:*").Val()) >= n })
 	return w
 }
 
@@ -719,7 +719,10 @@ func TestIdleWaitersPollTogether(t *testing.T) {
 	const locks, poll, polls = 250, 500 * time.Millisecond, 4
 	c := b.NewClient(t, rlock.WithLongestPoll(poll))
 	newIdle(t, b, c, locks)
-	time.Sleep(poll) // until all have looked for the second time
+	rdb := b.Client(t)
+	locktest.Eventually(t, "each has polled once more, and identified its client", func() bool {
+		return len(rdb.PubSubChannels(bg, "*idle:*").Val()) == 2*locks
+	})
 	looks := locktest.EvalCounter(t, b)
 	start := time.Now()
 	time.Sleep(polls * poll)

@@ -79,7 +79,7 @@ func TestInABubble(t *testing.T) {
 		if _, err := srv.NewClient(rlock.WithObserver(told)).NewLock("job").Lock(t.Context(), rlock.WithWait(10*time.Minute)); err == nil {
 			t.Error("it has the lock")
 		}
-		if began, ended := told.on.Load(), told.off.Load(); began != 1 || ended != 0 {
+		if began, ended := told.on.Load(), told.off.Load(); began != 2 || ended != 0 { // to the lock, and after a longest poll with its own id
 			t.Errorf("it was subscribed %d times, and the subscription was broken %d times", began, ended)
 		}
 	})

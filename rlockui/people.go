@@ -101,19 +101,19 @@ func clientOf(holdID string) string {
 
 // Channels that only waiters subscribe to, by the form of the channel. The family is of the types that share the channels.
 var (
-	ofLock  = regexp.MustCompile(`(?s)^redisson_lock__channel:(.+):([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?::\d+)?$`)
+	ofLock  = regexp.MustCompile(`(?s)^redisson_(lock__channel|rwlock):(.+):([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?::\d+)?$`)
 	ofQueue = regexp.MustCompile(`(?s)^(.+):rlock:(fairrw|priority|election|permits):turn:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
 )
 
 var families = map[string]string{
-	"Lock": "lock", "FairLock": "lock", "FencedLock": "lock", "SpinLock": "lock",
+	"Lock": "lock", "FairLock": "lock", "FencedLock": "lock", "SpinLock": "lock", "ReadWriteLock": "rwlock",
 	"FairReadWriteLock": "fairrw", "PriorityLock": "priority", "Election": "election", "PermitSemaphore": "permits",
 }
 
 // parseChannel returns who waits for what, if the channel shows it.
 func parseChannel(channel, prefix string) (w waiting, ok bool) {
 	if m := ofLock.FindStringSubmatch(channel); m != nil {
-		w = waiting{family: "lock", name: m[1], client: m[2]}
+		w = waiting{family: strings.TrimSuffix(m[1], "__channel"), name: m[2], client: m[3]}
 	} else if m := ofQueue.FindStringSubmatch(channel); m != nil {
 		w = waiting{family: m[2], name: m[1], client: m[3]}
 	} else {
@@ -175,9 +175,9 @@ func (u *UI) readClients(ctx context.Context, r *reading) {
 	}
 }
 
-// channels returns the channels to which waiters are subscribed: two commands for each node.
+// channels returns the channels to which waiters are subscribed: three commands for each node.
 func (u *UI) channels(ctx context.Context) (all []string, err error) {
-	patterns := []string{"redisson_lock__channel:*", "*:rlock:*:turn:*"}
+	patterns := []string{"redisson_lock__channel:*", "redisson_rwlock:*", "*:rlock:*:turn:*"}
 	switch rdb := u.opts.Redis.(type) {
 	case *redis.ClusterClient:
 		replies := make(chan []string)

@@ -158,16 +158,39 @@ func TestClientsThatWaitForEachOtherAreACycle(t *testing.T) {
 	locktest.Beside(t, "cluster", func(t *testing.T) { showsCycle(t, locktest.OnCluster(t)) })
 }
 
+// Waiters of these types have no queue in Redis. Their clients show themselves when a wait has lasted for a longest poll.
+func TestClientsThatWaitForEachOthersPlainLocksAreACycle(t *testing.T) {
+	t.Parallel()
+	short := rlock.WithLongestPoll(time.Second)
+	lock := func(c *rlock.Client, name string) locktest.AnyLock { return c.NewLock(name) }
+	fenced := func(c *rlock.Client, name string) locktest.AnyLock { return c.NewFencedLock(name) }
+	write := func(c *rlock.Client, name string) locktest.AnyLock { return c.NewReadWriteLock(name).Writer }
+	for name, on := range map[string]func(testing.TB) *locktest.Backend{
+		"miniredis": locktest.OnMiniredis, "cluster": locktest.OnCluster,
+		"server": func(t testing.TB) *locktest.Backend { return locktest.OnServer(t) },
+	} {
+		locktest.Beside(t, name+" Lock", func(t *testing.T) { showsCycleOf(t, on(t), lock, lock, short, rlock.WithPrefix("app:")) })
+		locktest.Beside(t, name+" write and FencedLock", func(t *testing.T) { showsCycleOf(t, on(t), write, fenced, short) })
+	}
+}
+
 func showsCycle(t *testing.T, b *locktest.Backend, opts ...rlock.Option) {
+	showsCycleOf(t, b,
+		func(c *rlock.Client, name string) locktest.AnyLock { return c.NewFairLock(name) },
+		func(c *rlock.Client, name string) locktest.AnyLock { return c.NewPriorityLock(name) }, opts...)
+}
+
+// showsCycleOf lets two clients wait for each other: for A, a lock of one type, and for B{x}, a lock of another.
+func showsCycleOf(t *testing.T, b *locktest.Backend, newA, newB func(c *rlock.Client, name string) locktest.AnyLock, opts ...rlock.Option) {
 	s := open(t, b, rlockui.Options{}, opts...)
 	all := s.stream("")
 	defer all.close()
 	one, other := b.NewClient(t, append(opts, rlock.WithLabel("one"))...), b.NewClient(t, append(opts, rlock.WithLabel("other"))...)
-	a := locktest.MustLock(t, one.NewFairLock("A"))
-	z := locktest.MustLock(t, other.NewPriorityLock("B{x}"))
-	forB := locktest.Begin(t, bg, one.NewPriorityLock("B{x}"))
+	a := locktest.MustLock(t, newA(one, "A"))
+	z := locktest.MustLock(t, newB(other, "B{x}"))
+	forB := locktest.Begin(t, bg, newB(one, "B{x}"))
 	s.until("one edge, no cycle", "", func(v *view) bool { return len(v.Waits) == 1 && len(v.Cycles) == 0 })
-	forA := locktest.Begin(t, bg, other.NewFairLock("A"))
+	forA := locktest.Begin(t, bg, newA(other, "A"))
 
 	v := s.until("the cycle is shown with names", "", func(v *view) bool {
 		return len(v.Cycles) == 1 && strings.HasPrefix(v.Cycles[0].Steps[0].Waiter, "o")

@@ -31,6 +31,8 @@ func TestChannelsOfWaiters(t *testing.T) {
 		{"redisson_lock__channel:{a\nb}:" + someClient, "", "lock", "a\nb"},
 		{"redisson_lock__channel:{A}", "", "", ""},
 		{"redisson_lock__channel:{A}:" + someClient + ":x", "", "", ""},
+		{"redisson_rwlock:{A}:" + someClient, "", "rwlock", "A"},
+		{"redisson_rwlock:{A}", "", "", ""},
 		{"{A}:rlock:priority:turn:" + someClient, "", "priority", "A"},
 		{"{A}:rlock:fairrw:turn:" + someClient, "", "fairrw", "A"},
 		{"{A}:rlock:unknown:turn:" + someClient, "", "", ""},

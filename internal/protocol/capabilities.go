@@ -60,6 +60,16 @@ func StandByOf(p Protocol) StandBy {
 	return nil
 }
 
+// Identified is a protocol with a channel for each client that waits, so the subscribed channels show which
+// clients wait. The channel of all waiters shows only their number.
+type Identified interface {
+	// Identify subscribes to the channel of this client. It returns nil if it cannot subscribe yet.
+	Identify() (end func())
+}
+
+// Identify shows that this client waits. It returns nil if it cannot subscribe, now or ever.
+func Identify(p Protocol) (end func()) { return property(p, Identified.Identify) }
+
 // Queue is a protocol whose waiters may have a place in Redis. Each request renews the place, and an
 // abandoned acquire has to remove it.
 type Queue interface {

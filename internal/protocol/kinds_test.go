@@ -8,12 +8,12 @@ import (
 // abilities are what each type can, beside Protocol. A type that can more, or less, changes a line here: nothing is
 // inherited unnoticed.
 var abilities = map[string]string{
-	"lock":        "reentrant adoptable revocable handed-over standBy polled",
+	"lock":        "reentrant adoptable revocable handed-over standBy identified polled",
 	"fair":        "reentrant adoptable revocable queue",
-	"fenced":      "reentrant adoptable revocable standBy polled",
+	"fenced":      "reentrant adoptable revocable standBy identified polled",
 	"spin":        "reentrant adoptable revocable paced",
-	"write":       "reentrant adoptable revocable queue",
-	"read":        "reentrant adoptable revocable queue guarded",
+	"write":       "reentrant adoptable revocable identified queue",
+	"read":        "reentrant adoptable revocable identified queue guarded",
 	"fairwrite":   "reentrant adoptable revocable queue",
 	"fairread":    "reentrant adoptable revocable queue",
 	"priority":    "reentrant adoptable revocable queue",
@@ -42,6 +42,8 @@ func abilitiesOf(p Protocol) string {
 	can(is, "handed-over")
 	_, is = p.(StandBy)
 	can(is, "standBy")
+	_, is = p.(Identified)
+	can(is, "identified")
 	_, is = p.(Queue)
 	can(is, "queue")
 	_, is = p.(Polled)

@@ -95,6 +95,9 @@ func (l *standByLock) SubscribeToGrants(granted func(Grant)) (end func()) {
 	})
 }
 
+// Identify implements Identified, with the channel of the grants.
+func (l *standByLock) Identify() (end func()) { return l.site.identify(l.names.Channel()) }
+
 func readGrant(message string) (g Grant, ok bool) {
 	words := strings.Split(message, " ")
 	if len(words) != 5 || words[0] == "" {

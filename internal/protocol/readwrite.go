@@ -75,6 +75,9 @@ func (l *readWrite) Listen(_ string, notify func()) (end func()) {
 	return l.site.listen(l.channel, notify)
 }
 
+// Identify implements Identified.
+func (l *readWrite) Identify() (end func()) { return l.site.identify(l.channel) }
+
 // KeepsPlace implements Queue.
 func (l *readWrite) KeepsPlace() bool { return l.turns() }
 

@@ -176,6 +176,11 @@ func (s *Site) listen(channel string, notify func()) (end func()) {
 	return s.Listen(channel, notify)
 }
 
+// identify subscribes to the channel of this client next to the channel of a lock's waiters: see Identified.
+func (s *Site) identify(channel string) (end func()) {
+	return s.listen(channel+":"+s.Client, func() {})
+}
+
 // listenFor is listen for messages that consist of a name.
 func (s *Site) listenFor(channel, name string, notify func()) (end func()) {
 	if !s.Wire.PublishKnown() {

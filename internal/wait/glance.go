@@ -32,9 +32,10 @@ type watched struct {
 func (q *Lines) isLong(rest time.Duration) bool { return rest < 0 || rest > 2*q.cfg.LongestPoll }
 
 // Relieve is called by the head of a line before it sleeps. It reports whether glances poll the lock l for the head from
-// now on. l is nil if they cannot. The lock is known to be held for rest.
+// now on. l is nil if they cannot. The lock is known to be held for rest. The head itself polls once after a longest poll,
+// and then identifies its client: see protocol.Identified.
 func (q *Lines) Relieve(w *Waiter, l *protocol.HashLock, rest time.Duration) bool {
-	if !q.isLong(rest) {
+	if !q.isLong(rest) || !q.lasts(w) {
 		l = nil
 	}
 	if l == nil && w.glance.lock == nil { // only the waiter itself sets the field

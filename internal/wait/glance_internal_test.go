@@ -19,6 +19,10 @@ func TestGlanceIsForHeadsThatLeaveItToThat(t *testing.T) {
 	var all []*Waiter
 	for i := range n {
 		w, head := q.join(keyOf(fmt.Sprint("lock", (i*7919)%n)), 1, time.Now(), 0)
+		if q.Relieve(w, lock, -1) {
+			t.Fatal("it is relieved before it has polled for a longest poll")
+		}
+		w.joinedAt = w.joinedAt.Add(-q.cfg.LongestPoll)
 		if !head || !q.Relieve(w, lock, -1) || !q.Relieve(w, lock, -1) {
 			t.Fatal("it is not relieved")
 		}

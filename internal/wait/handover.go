@@ -45,9 +45,9 @@ func (q *Lines) takerLocked(key Key) *Waiter {
 }
 
 // Sleeps records that a waiter is about to sleep, whether it accepts a hold that is handed over meanwhile, and how it
-// stands by. It reports whether the line should subscribe to grants now: the line is subscribed to releases, and one of
-// its waiters has got the lock before.
-func (q *Lines) Sleeps(w *Waiter, accepts bool, as StandBy) (subscribe bool) {
+// stands by. If the line may get a second subscription, it reports whether one of its waiters has got the lock before, and
+// whether this one has waited for a longest poll.
+func (q *Lines) Sleeps(w *Waiter, accepts bool, as StandBy) (served, lasts bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.acceptsHold, w.standBy = accepts, as
@@ -58,7 +58,15 @@ func (q *Lines) Sleeps(w *Waiter, accepts bool, as StandBy) (subscribe bool) {
 	if as.ID != "" && as.ID == l.granted.ID && as.Poll == l.granted.Poll {
 		w.grantLocked(&l.granted) // the message came between that poll and now
 	}
-	return l.hasServed && l.unsub != nil && l.unsubExtra == nil && l.head() == w
+	if l.unsub == nil || l.unsubExtra != nil || l.head() != w {
+		return false, false
+	}
+	return l.hasServed, q.lasts(w)
+}
+
+// lasts reports whether a wait has lasted for a longest poll.
+func (q *Lines) lasts(w *Waiter) bool {
+	return q.cfg.Env.Clock.Now().Sub(w.joinedAt) >= q.cfg.LongestPoll
 }
 
 // takeGiven records that a waiter is awake, and returns the hold that it was given while it slept.
