@@ -35,36 +35,65 @@ func setTokens(t *testing.T, rdb redis.UniversalClient, change func(key string, 
 // leaves nothing.
 func TestTokenThatDoesNotRiseEndsItsHold(t *testing.T) {
 	t.Parallel()
-	falls := func(t *testing.T, l locktest.AnyLock, rdb redis.UniversalClient) {
-		t.Helper()
-		locktest.MustUnlock(t, locktest.MustLock(t, l))
-		setTokens(t, rdb, func(key string, token int64) error { return rdb.Set(bg, key, token+1e10, 0).Err() })
-		high := locktest.MustLock(t, l)
-		locktest.MustUnlock(t, high)
-		// The data are lost, and the clock of the server is behind.
-		setTokens(t, rdb, func(key string, _ int64) error { return rdb.Del(bg, key).Err() })
-		_, err := l.Lock(bg)
-		if !errors.Is(err, rlock.ErrRefused) || !strings.Contains(err.Error(), "is not greater than "+strconv.FormatInt(high.Token(), 10)) {
-			t.Fatalf("after the fall: %v", err)
-		}
-		if locked, err := l.IsLocked(bg); locked || err != nil {
-			t.Fatalf("locked %v, %v", locked, err)
-		}
-		again := locktest.MustLock(t, l) // the tokens after the fall rise
-		if again.Token() >= high.Token() {
-			t.Fatalf("token %d after %d", again.Token(), high.Token())
-		}
-		locktest.MustUnlock(t, again)
-	}
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
 		rdb := b.Client(t)
 		c := locktest.NewClient(t, rdb)
 		for _, k := range locktest.Types {
 			if !k.Shared {
-				t.Run(k.Name, func(t *testing.T) { falls(t, k.Open(c, k.Name), rdb) })
+				t.Run(k.Name, func(t *testing.T) { tokensFall(t, k.Open(c, k.Name), rdb) })
 			}
 		}
 	})
+}
+
+// A RedLock checks it too, and does not fail if fewer nodes than a quorum have lost their data.
+func TestTokenOfARedLockThatDoesNotRiseEndsItsHold(t *testing.T) {
+	t.Parallel()
+	var clients []*rlock.Client
+	var nodes []redis.UniversalClient
+	for range 3 {
+		rdb := locktest.OnMiniredis(t).Client(t)
+		nodes, clients = append(nodes, rdb), append(clients, locktest.NewClient(t, rdb))
+	}
+	l, err := rlock.NewRedLock("stock", clients)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokensFall(t, l, nodes...)
+
+	before := locktest.MustLock(t, l)
+	locktest.MustUnlock(t, before)
+	setTokens(t, nodes[0], func(key string, _ int64) error { return nodes[0].Del(bg, key).Err() })
+	after := locktest.MustLock(t, l)
+	if after.Token() <= before.Token() {
+		t.Errorf("token %d after %d, and one of three nodes has lost its data", after.Token(), before.Token())
+	}
+	locktest.MustUnlock(t, after)
+}
+
+func tokensFall(t *testing.T, l locktest.AnyLock, servers ...redis.UniversalClient) {
+	t.Helper()
+	locktest.MustUnlock(t, locktest.MustLock(t, l))
+	for _, rdb := range servers {
+		setTokens(t, rdb, func(key string, token int64) error { return rdb.Set(bg, key, token+1e10, 0).Err() })
+	}
+	high := locktest.MustLock(t, l)
+	locktest.MustUnlock(t, high)
+	for _, rdb := range servers { // the data are lost, and the clock of the server is behind
+		setTokens(t, rdb, func(key string, _ int64) error { return rdb.Del(bg, key).Err() })
+	}
+	_, err := l.Lock(bg)
+	if !errors.Is(err, rlock.ErrRefused) || !strings.Contains(err.Error(), "is not greater than "+strconv.FormatInt(high.Token(), 10)) {
+		t.Fatalf("after the fall: %v", err)
+	}
+	if locked, err := l.IsLocked(bg); locked || err != nil {
+		t.Fatalf("locked %v, %v", locked, err)
+	}
+	again := locktest.MustLock(t, l) // the tokens after the fall rise
+	if again.Token() >= high.Token() {
+		t.Fatalf("token %d after %d", again.Token(), high.Token())
+	}
+	locktest.MustUnlock(t, again)
 }
 
 // A refusal that names the refused hold as the holder is the reply to another request.

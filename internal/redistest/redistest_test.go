@@ -84,7 +84,7 @@ func TestPauseMakesPingTimeOut(t *testing.T) {
 		o.MaxRetries = -1
 		o.ReadTimeout = 50 * time.Millisecond
 	})
-	must(t, c.Ping(ctx).Err())
+	eventually(t, "PING", func() error { return c.Ping(ctx).Err() })
 	s.Pause()
 	err := c.Ping(ctx).Err()
 	if ne := net.Error(nil); !errors.As(err, &ne) || !ne.Timeout() {
