@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/cfg"
@@ -12,7 +13,13 @@ import (
 // expectsFailure reports whether a grant is only made to see that it fails: the test or the program ends if it does not.
 func (c *checker) expectsFailure(f *function, g grant) bool {
 	at, ok := find(c.graph(f), g.call)
-	if !ok || g.err == nil || len(at.block.Succs) != 2 {
+	if !ok || g.err == nil {
+		return false
+	}
+	if at.index+1 < len(at.block.Nodes) && c.requiresFailure(at.block.Nodes[at.index+1], g.err) {
+		return true
+	}
+	if len(at.block.Succs) != 2 {
 		return false
 	}
 	w := &walk{checker: c, grant: g}
@@ -31,6 +38,25 @@ func (c *checker) expectsFailure(f *function, g grant) bool {
 		answer = yes // such as !isTaken(err)
 	}
 	return answer == yes && isDeadEnd(at.block.Succs[0])
+}
+
+// requiresFailure reports whether a statement ends the test if err is nil: it calls Error, ErrorIs or the like of testify's require.
+func (c *checker) requiresFailure(n ast.Node, err *types.Var) bool {
+	s, ok := n.(*ast.ExprStmt)
+	if !ok {
+		return false
+	}
+	call, ok := s.X.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	callee := c.callee(call)
+	if callee == nil || callee.Pkg() == nil || callee.Pkg().Name() != "require" ||
+		!strings.HasPrefix(callee.Name(), "Error") && !strings.HasPrefix(callee.Name(), "EqualError") {
+		return false
+	}
+	isErr := func(e ast.Expr) bool { return c.variable(e) == err }
+	return slices.ContainsFunc(call.Args, isErr) && !slices.ContainsFunc(call.Args, c.isNil)
 }
 
 func (c *checker) negatesCall(e ast.Expr) bool {

@@ -3,6 +3,7 @@ package rlockvet
 import (
 	"go/ast"
 	"go/types"
+	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/cfg"
@@ -26,18 +27,52 @@ func (c *checker) mayReturn(call *ast.CallExpr) bool {
 	if id, ok := ast.Unparen(call.Fun).(*ast.Ident); ok && c.pass.TypesInfo.Uses[id] == types.Universe.Lookup("panic") {
 		return false
 	}
+	// The last call of a chain ends the program too, such as log.Fatal().Msg("text") of zerolog.
+	if before, ok := receiver(call).(*ast.CallExpr); ok && !c.mayReturn(before) {
+		return false
+	}
 	f := c.callee(call)
 	if f == nil {
 		return true
 	}
-	for _, prefix := range []string{"Exit", "Fatal", "FailNow", "Goexit", "Panic"} {
-		if strings.HasPrefix(f.Name(), prefix) {
-			return false
-		}
+	if neverReturns(f) {
+		return false
 	}
 	if declared := c.decls[f]; declared != nil {
 		g := c.graph(c.function(declared))
 		return g == nil || !g.NoReturn()
 	}
 	return true
+}
+
+// neverReturns reports whether a function never returns, by its name. A name such as FatalIf or PanicOnError is of one
+// that does.
+func neverReturns(f *types.Func) bool {
+	name := f.Name()
+	begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+	switch {
+	case strings.Contains(name, "If"), strings.Contains(name, "On"):
+		return false
+	case begins("Fail") && !begins("FailNow"):
+		return inTestPackage(f)
+	case name == "Skip", name == "Skipf", name == "SkipNow":
+		return inTestPackage(f) || isOfTest(f)
+	}
+	return slices.ContainsFunc([]string{"Exit", "Fatal", "FailNow", "Goexit", "Panic"}, begins)
+}
+
+// inTestPackage reports whether the package of a function is testify's require or Ginkgo: what fails or skips there
+// also ends the test, unlike Fail of the package testing.
+func inTestPackage(f *types.Func) bool {
+	return f.Pkg() != nil && (f.Pkg().Name() == "require" || f.Pkg().Name() == "ginkgo")
+}
+
+// isOfTest reports whether a function is a method of a test, such as *testing.T or an interface with some of its methods.
+func isOfTest(f *types.Func) bool {
+	recv := f.Signature().Recv()
+	if recv == nil {
+		return false
+	}
+	failNow, _, _ := types.LookupFieldOrMethod(recv.Type(), true, f.Pkg(), "FailNow")
+	return failNow != nil
 }

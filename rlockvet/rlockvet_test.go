@@ -15,7 +15,7 @@ import (
 // Each package of cases is checked with the real rlock. A finding without a want fails, too.
 func TestCases(t *testing.T) {
 	for folder, category := range map[string]string{
-		"lost": rlockvet.LostLease, "context": rlockvet.OuterContext, "unlock": rlockvet.UnlockError, "loop": rlockvet.DeferInLoop,
+		"lost": rlockvet.LostLease, "ends": rlockvet.LostLease, "context": rlockvet.OuterContext, "unlock": rlockvet.UnlockError, "loop": rlockvet.DeferInLoop,
 		"tx": rlockvet.InTransaction, "name": rlockvet.TimedName, "wait": rlockvet.LongWait, "permit": rlockvet.LostPermit,
 	} {
 		t.Run(folder, func(t *testing.T) {
