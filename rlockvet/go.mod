@@ -2,7 +2,10 @@ module github.com/go-rlock/rlock/rlockvet
 
 go 1.25.0
 
-require golang.org/x/tools v0.49.0
+require (
+	github.com/golangci/plugin-module-register v0.1.2
+	golang.org/x/tools v0.49.0
+)
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect

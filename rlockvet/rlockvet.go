@@ -2,7 +2,8 @@
 // loss, errors of Unlock that are dropped. Each finding links to its section of
 // https://go-rlock.github.io/rlock/latest/vet/, with the wrong lines and the right ones.
 //
-// The command rlockvet runs alone or by go vet -vettool. [Analyzer] is for other drivers, such as golangci-lint.
+// The command rlockvet runs alone or by go vet -vettool, the package golangci as a plugin of golangci-lint. [Analyzer] is
+// for other drivers.
 //
 // The analyzer checks one function at a time, and reports only what it can follow there. It skips a package that does
 // not import rlock, not even through other packages.
