@@ -38,15 +38,30 @@ func (c *checker) outer(f *function, g grant) {
 }
 
 func (c *checker) reportContext(arg ast.Expr, call *ast.CallExpr) {
-	c.report(arg, OuterContext, "%s continues if the lock is lost: %s is the context from outside, not that of the lease", c.callee(call).Name(), arg.(*ast.Ident).Name)
+	c.report(arg, OuterContext, "%s continues if the lock is lost: %s is the context from outside, not that of the lease", c.callee(call).Name(), types.ExprString(arg))
 }
 
-// contextOf is the variable that a call gets as its context; nil for another expression.
+// contextOf is the variable from which a call gets its context: one with a context, or the r of r.Context(). It is nil for
+// another expression.
 func (c *checker) contextOf(call *ast.CallExpr) *types.Var {
 	for _, arg := range call.Args {
-		if id, ok := ast.Unparen(arg).(*ast.Ident); ok {
-			if v := c.variable(id); v != nil && isContext(v.Type()) {
-				return v
+		if v := c.contextIn(arg); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+func (c *checker) contextIn(e ast.Expr) *types.Var {
+	switch e := ast.Unparen(e).(type) {
+	case *ast.Ident:
+		if v := c.variable(e); v != nil && isContext(v.Type()) {
+			return v
+		}
+	case *ast.CallExpr:
+		if f := c.callee(e); f != nil && f.FullName() == "(*net/http.Request).Context" {
+			if r, ok := receiver(e).(*ast.Ident); ok {
+				return c.variable(r)
 			}
 		}
 	}
@@ -98,8 +113,8 @@ func (c *checker) works(call *ast.CallExpr, ctx *types.Var) ast.Expr {
 		return nil
 	}
 	for _, arg := range call.Args {
-		if id, ok := ast.Unparen(arg).(*ast.Ident); ok && c.variable(id) == ctx {
-			return id
+		if c.contextIn(arg) == ctx {
+			return arg
 		}
 	}
 	return nil

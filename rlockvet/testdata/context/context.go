@@ -2,8 +2,10 @@ package outer
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/go-rlock/rlock"
@@ -136,4 +138,38 @@ func goodCallbacks(ctx context.Context, l *rlock.Lock) error {
 		rlock.Do(ctx, l, func(inner context.Context) error { return errors.Join(work(inner), work(ctx)) }),
 		rlock.Do(ctx, l, func(context.Context) error { count(ctx); return nil }),
 	)
+}
+
+// The context of a request is from outside, too.
+
+func handler(w http.ResponseWriter, r *http.Request, l *rlock.Lock, db *sql.DB) {
+	err := rlock.Do(r.Context(), l, func(ctx context.Context) error {
+		_, err := db.ExecContext(r.Context(), "x") // want `ExecContext continues if the lock is lost: r.Context\(\) is the context from outside`
+		return err
+	})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+func handlerWithLease(r *http.Request, l *rlock.Lock) (err error) {
+	lease, err := l.Lock(r.Context())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lease.Unlock(r.Context())) }()
+	return work(r.Context()) // want `work continues if the lock is lost`
+}
+
+func handlerOfAnother(r, other *http.Request, l *rlock.Lock) error {
+	return rlock.Do(r.Context(), l, func(ctx context.Context) error { return work(other.Context()) })
+}
+
+func handlerWithANewRequest(r *http.Request, l *rlock.Lock) (err error) {
+	lease, err := l.Lock(r.Context())
+	if err != nil {
+		return err
+	}
+	r = r.WithContext(lease.Context(r.Context()))
+	return errors.Join(work(r.Context()), lease.Unlock(r.Context()))
 }
