@@ -44,19 +44,35 @@ func (c *checker) lost(f *function, g grant) {
 		}
 	}
 	var exit *ast.ReturnStmt
+	var lost ast.Node // where another value takes its place
 	c.follow(f, g, func(n ast.Node) bool {
+		overwrites := false
 		for _, id := range c.uses(n, g.value) {
-			if c.isWrite(id) || !c.isHarmless(f, id) {
+			switch {
+			case c.isWrite(id):
+				overwrites = true
+			case !c.isHarmless(f, id):
 				return false
 			}
+		}
+		if overwrites {
+			// A loop that acquires again may know from a variable of its own that it has no lease.
+			if g.call.Pos() < n.Pos() || n.End() < g.call.End() {
+				lost = n
+			}
+			return false
 		}
 		if ret, ok := n.(*ast.ReturnStmt); ok && (exit == nil || ret.Pos() < exit.Pos()) {
 			exit = ret
 		}
 		return true
 	})
-	if exit != nil {
-		c.report(g.call, LostLease, "the lease of %s is not unlocked on a path to the end of the function in line %d", c.callee(g.call).Name(), c.line(exit.Pos()))
+	name := c.callee(g.call).Name()
+	switch {
+	case exit != nil:
+		c.report(g.call, LostLease, "the lease of %s is not unlocked on a path to the end of the function in line %d", name, c.line(exit.Pos()))
+	case lost != nil:
+		c.report(g.call, LostLease, "the lease of %s is not unlocked on a path to line %d, which overwrites it", name, c.line(lost.Pos()))
 	}
 }
 

@@ -362,3 +362,52 @@ func mustFail(ctx context.Context, l *rlock.Lock) {
 		os.Exit(1)
 	}
 }
+
+func overwritten(ctx context.Context, a, b *rlock.Lock) error {
+	lease, err := a.Lock(ctx) // want `the lease of Lock is not unlocked on a path to line 371, which overwrites it`
+	if err != nil {
+		return err
+	}
+	lease, err = b.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
+}
+
+// The second is only taken without the first.
+func fallsBack(ctx context.Context, a, b *rlock.Lock) error {
+	lease, err := a.TryLock(ctx)
+	if err != nil {
+		lease, err = b.Lock(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
+}
+
+func inTurn(ctx context.Context, a, b *rlock.Lock) error {
+	lease, err := a.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		return err
+	}
+	if lease, err = b.Lock(ctx); err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
+}
+
+func untilDone(ctx context.Context, l *rlock.Lock) (err error) {
+	var lease *rlock.Lease
+	for done := false; !done; {
+		lease, err = l.TryLock(ctx)
+		if err == nil {
+			done = true
+		}
+	}
+	return lease.Unlock(ctx)
+}
