@@ -46,6 +46,7 @@ func (c *checker) grantOf(f *function, call *ast.CallExpr) (g grant, ok bool) {
 		return g, false
 	}
 	c.addTargets(f, g)
+	c.addFlags(f, g)
 	return g, true
 }
 
@@ -57,6 +58,24 @@ func (c *checker) addTargets(f *function, g grant) {
 		}
 		if address, ok := ast.Unparen(call.Args[1]).(*ast.UnaryExpr); ok {
 			if v := c.variable(address.X); v != nil {
+				g.around[v] = true
+			}
+		}
+	})
+}
+
+// addFlags adds the variables that are assigned to under a condition about a grant, such as got = true.
+func (c *checker) addFlags(f *function, g grant) {
+	each(f.body, func(n ast.Node) {
+		assign, ok := n.(*ast.AssignStmt)
+		if !ok {
+			return
+		}
+		if around := c.guards(f, assign); !around[g.err] && !around[g.value] {
+			return
+		}
+		for _, to := range assign.Lhs {
+			if v := c.variable(to); v != nil && v != g.err && v != g.value {
 				g.around[v] = true
 			}
 		}

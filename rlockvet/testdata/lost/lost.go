@@ -411,3 +411,47 @@ func untilDone(ctx context.Context, l *rlock.Lock) (err error) {
 	}
 	return lease.Unlock(ctx)
 }
+
+func flagged(ctx context.Context, a, b *rlock.Lock) error {
+	var lease *rlock.Lease
+	var err error
+	got := false
+	for range 3 {
+		lease, err = a.TryLock(ctx)
+		if err == nil {
+			got = true
+			break
+		}
+	}
+	if !got {
+		lease, err = b.Lock(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
+}
+
+func flaggedReturn(ctx context.Context, a *rlock.Lock) error {
+	got := false
+	lease, err := a.TryLock(ctx)
+	if err == nil {
+		got = true
+	}
+	if got {
+		return lease.Unlock(ctx)
+	}
+	return err
+}
+
+// The flag is about something else.
+func flaggedOtherwise(ctx context.Context, a *rlock.Lock, verbose bool) error {
+	lease, err := a.TryLock(ctx) // want `not unlocked on a path to the end of the function`
+	if err != nil {
+		return err
+	}
+	if verbose {
+		return nil
+	}
+	return lease.Unlock(ctx)
+}
