@@ -339,6 +339,7 @@ func TestAdoptionsKeepTheirPromises(t *testing.T) {
 			s.kind = k
 			t.Run(k.name+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
+				byTurns(t)
 				var sum adoptions
 				for _, seed := range seedsOf(ordinary(60)) {
 					trace, j := adoptionRun(t, seed, s)

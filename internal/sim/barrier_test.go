@@ -142,6 +142,7 @@ func TestDoubleBarrierKeepsItsPromises(t *testing.T) {
 	for _, s := range onceScenarios() { // a loss of data ends a generation
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
+			byTurns(t)
 			for _, seed := range seedsOf((ordinary(s.runs) + 4) / 5) {
 				j := barrierRun(t, seed, s)
 				for _, v := range j.wrong {

@@ -308,6 +308,7 @@ func TestCountingKeepsItsPromises(t *testing.T) {
 	for _, s := range countingScenarios() {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
+			byTurns(t)
 			given, most, passed := 0, 0, 0
 			for i, seed := range seedsOf(ordinary(max(s.runs/2, 2))) {
 				j, trace := countingRun(t, seed, s)

@@ -229,6 +229,7 @@ func TestCronJobKeepsItsPromises(t *testing.T) {
 					t.Skip("RLOCK_THOROUGH=1 or -sim.all plays it")
 				}
 				t.Parallel()
+				byTurns(t)
 				for _, seed := range seedsOf((ordinary(s.runs) + 4) / 5) {
 					j := cronRun(t, seed, s, takeover)
 					for _, v := range j.wrong {

@@ -16,6 +16,7 @@ func TestEndedCallOutlastsASilentRedisByOneGrace(t *testing.T) {
 	for i, k := range slices.Concat([]kind{plainLock}, kinds, redKinds[:1], multiKinds) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
+			byTurns(t)
 			all := seedsOf(max(ordinary(60), 6)) // each third one ends in the same way
 			if brief() && *seedFlag == 0 {
 				all = all[i%3 : i%3+1]

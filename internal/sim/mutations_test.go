@@ -360,6 +360,7 @@ const mutationSeeds = 600
 // shows plays seeds until one has a violation that contains want.
 func shows(t *testing.T, want string, run func(seed uint64) (wrong []string)) {
 	t.Helper()
+	byTurns(t)
 	for seed := range uint64(mutationSeeds) {
 		for _, v := range run(seed + 1) {
 			if strings.Contains(v, want) {

@@ -124,6 +124,7 @@ func TestOnceKeepsItsPromises(t *testing.T) {
 	for _, s := range onceScenarios() {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
+			byTurns(t)
 			for _, seed := range seedsOf((ordinary(s.runs) + 4) / 5) {
 				j := onceRun(t, seed, s)
 				for _, v := range j.wrong {

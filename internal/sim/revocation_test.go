@@ -205,6 +205,7 @@ func TestRequestsToReleaseReachTheirHolders(t *testing.T) {
 			s.kind = k
 			t.Run(k.name+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
+				byTurns(t)
 				runs := ordinary(4)
 				if k.servers > 1 {
 					runs = 1

@@ -3,6 +3,7 @@ package sim
 import (
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"runtime"
 	"slices"
@@ -31,7 +32,7 @@ func lockSeeds(n int) int {
 func thorough() bool { return *all || len(seedsOf(0)) > 0 }
 
 // brief reports whether each kind has few scenarios: in a run that is neither CI's nor one of those. In CI's run under the
-// race detector, which takes five times as long, too: CI plays all of them without it.
+// race detector, which takes five times as long, too: without it, CI plays all of a third of the cases.
 func brief() bool {
 	return !thorough() && (testing.Short() || !locktest.IsThorough() || locktest.UnderRace() && !locktest.IsNightly())
 }
@@ -47,6 +48,17 @@ func ordinary(runs int) int {
 		return (runs + 19) / 20
 	}
 }
+
+// byTurns leaves a case to the runs that play another third (-sim.third). Its name decides which third it is in, so that the
+// three together play all.
+func byTurns(t *testing.T) {
+	t.Helper()
+	if *third != 0 && *third != thirdOf(t.Name()) {
+		t.Skipf("needs -sim.third=%d", thirdOf(t.Name()))
+	}
+}
+
+func thirdOf(name string) int { return int(crc32.ChecksumIEEE([]byte(name))%3) + 1 }
 
 // seedsOf are the seeds that a test plays: the fixed ones, and fresh ones if they
 // are asked for.
@@ -74,6 +86,7 @@ func (s scenario) play(t *testing.T, runs int, enough func(sum *judge) bool) {
 		complain(t, *seedFlag, o)
 		return
 	}
+	byTurns(t)
 	var (
 		mu     sync.Mutex
 		sum    judge

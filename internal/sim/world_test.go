@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
 	"reflect"
 	"runtime"
 	"runtime/debug"
@@ -23,6 +24,7 @@ var (
 	seedFlag = flag.Uint64("sim.seed", 0, "play this seed only, and print its trace")
 	seeds    = flag.Int("sim.seeds", 20, "number of seeds, from 1")
 	all      = flag.Bool("sim.all", false, "play all of the fixed seeds and mutations, not a part of them")
+	third    = flag.Int("sim.third", 0, "of what -sim.all plays, the cases of the first, second or last third (1, 2, 3)")
 	fresh    = flag.Int("sim.fresh", 0, "number of seeds that no run had before, beside those, in each scenario")
 	first    = flag.Uint64("sim.first", 0, "the first of these; drawn from the clock if there is none")
 )
@@ -37,6 +39,10 @@ func TestMain(m *testing.M) {
 	lua.RegistrySize = 1024   // ... of 80 kB, of which our scripts use little
 	lua.CallStackSize = 64
 	flag.Parse()
+	if *third < 0 || *third > 3 {
+		fmt.Println("-sim.third is 1, 2 or 3")
+		os.Exit(2)
+	}
 	if *fresh > 0 && *first == 0 {
 		*first = uint64(time.Now().UnixNano())
 		fmt.Printf("fresh seeds: -sim.fresh=%d -sim.first=%d\n", *fresh, *first)
