@@ -42,13 +42,15 @@ func begin(t *testing.T, text string) *script {
 	}
 	t.Cleanup(func() { _ = r.Close() })
 	s := &script{t: t, lines: bufio.NewReader(r)}
-	s.cmd = exec.Command("bash", "-c", "set -euo pipefail\nroot=$PWD tmp=$PWD\ntidy() { echo tidy; }\n. '"+steps+"'\n"+text)
+	// Whoever runs the tests may ignore these, and bash cannot trap what was ignored when it began.
+	s.cmd = exec.Command("env", "--default-signal=HUP,INT,TERM", "bash", "-c", "set -euo pipefail\nroot=$PWD tmp=$PWD\ntidy() { echo tidy; }\n. '"+steps+"'\n"+text)
 	s.cmd.Dir, s.cmd.ExtraFiles = dir, []*os.File{w}
 	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	_ = w.Close()
+	t.Cleanup(func() { _ = s.cmd.Process.Signal(syscall.SIGTERM) }) // if the test has failed before its end
 	return s
 }
 
