@@ -450,6 +450,30 @@ func TestUserWhoMayListenToTheLockOnly(t *testing.T) {
 	}
 }
 
+// A client whose wait lasts identifies itself on the channel of its grants. It does not stand by there: direct passes are
+// for clients that have had the lock, and everyone else waits for them.
+func TestWaitThatLastsDoesNotStandBy(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	rdb := b.Client(t)
+	held := locktest.MustLock(t, b.NewClient(t).NewLock("a"))
+	waiter := locktest.Begin(t, bg, b.NewClient(t, rlock.WithLongestPoll(100*time.Millisecond)).NewLock("a"))
+	const channel = "redisson_lock__channel:{a}"
+	locktest.Eventually(t, "it has identified its client", func() bool {
+		return len(rdb.PubSubChannels(bg, channel+":*").Val()) == 1
+	})
+	for range 3 {
+		polls := locktest.EvalCounter(t, b)
+		rdb.Publish(bg, channel, 0)
+		locktest.Eventually(t, "it polls", func() bool { return polls() > 0 })
+		if n := rdb.Exists(bg, "{a}:rlock:next").Val(); n != 0 {
+			t.Fatal("it stands by")
+		}
+	}
+	locktest.MustUnlock(t, held)
+	locktest.MustUnlock(t, waiter.Held())
+}
+
 // heldFor is for how long each lease was held, as an Observer hears.
 type heldFor struct {
 	locktest.Ignoring

@@ -67,12 +67,13 @@ func (a *attempt) Sleeps(w *wait.Waiter, poked bool) {
 	if a.Oversized {
 		a.listenForMore(w)
 	}
-	served, lasts := a.Lines.Sleeps(w, poked && a.takesHandOver(), a.currentStandBy())
-	switch proto := protocol.StandByOf(a.core.proto); {
-	case proto != nil && (served || lasts):
-		a.subscribeToGrants(w, proto) // which identifies the client, too
-	case lasts:
-		a.Lines.AddSubscription(w, protocol.Identify(a.core.proto))
+	if a.Lines.Sleeps(w, poked && a.takesHandOver(), a.currentStandBy()) {
+		if proto := protocol.StandByOf(a.core.proto); proto != nil {
+			a.subscribeToGrants(w, proto)
+		}
+	}
+	if a.Lines.Lasts(w) {
+		a.Lines.Identify(w, func() (end func()) { return protocol.Identify(a.core.proto) })
 	}
 }
 

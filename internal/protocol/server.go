@@ -178,7 +178,10 @@ func (s *Site) listen(channel string, notify func()) (end func()) {
 
 // identify subscribes to the channel of this client next to the channel of a lock's waiters: see Identified.
 func (s *Site) identify(channel string) (end func()) {
-	return s.listen(channel+":"+s.Client, func() {})
+	if !s.Wire.PublishKnown() {
+		return nil
+	}
+	return s.ListenTo(channel+":"+s.Client, nil, func(string) {})
 }
 
 // listenFor is listen for messages that consist of a name.

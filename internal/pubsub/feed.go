@@ -125,6 +125,7 @@ type session struct {
 	sent           map[topicName]progress // guarded by hub.mu
 	oneByOne       bool                   // one channel in a command, as the server has refused one; guarded by hub.mu
 	pendingRetries int                    // channels that were requested again and not refused since; guarded by hub.mu
+	hasWarned      bool                   // the log has a refusal; guarded by hub.mu
 
 	// unsubscribing counts the unanswered unsubscribes. Replies come in the order of the commands, so
 	// while one is unanswered, a confirmation belongs to a subscribe that was revoked since.
@@ -410,7 +411,8 @@ func (s *session) refused(err error) bool {
 	// harm, and a channel that was requested alone is not requested again.
 	h.mu.Lock()
 	s.oneByOne = true
-	isRetry := s.pendingRetries > 0
+	first := !s.hasWarned
+	s.hasWarned = true
 	s.pendingRetries = max(s.pendingRetries-1, 0)
 	for name, state := range s.sent {
 		if state == requested && s.f.topics[name] != nil {
@@ -419,9 +421,9 @@ func (s *session) refused(err error) bool {
 		}
 	}
 	h.mu.Unlock()
-	if !isRetry {
+	if first {
 		h.Queue.Later(func() {
-			h.Queue.Logger.Warn("rlock: subscribe refused, waiters poll", "node", s.f.addr, "error", err)
+			h.Queue.Logger.Warn("rlock: a channel was refused, its waiters poll", "node", s.f.addr, "error", err)
 		})
 	}
 	return false

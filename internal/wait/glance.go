@@ -35,7 +35,7 @@ func (q *Lines) isLong(rest time.Duration) bool { return rest < 0 || rest > 2*q.
 // now on. l is nil if they cannot. The lock is known to be held for rest. The head itself polls once after a longest poll,
 // and then identifies its client: see protocol.Identified.
 func (q *Lines) Relieve(w *Waiter, l *protocol.HashLock, rest time.Duration) bool {
-	if !q.isLong(rest) || !q.lasts(w) {
+	if !q.isLong(rest) || !q.Lasts(w) {
 		l = nil
 	}
 	if l == nil && w.glance.lock == nil { // only the waiter itself sets the field

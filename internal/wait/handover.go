@@ -45,9 +45,9 @@ func (q *Lines) takerLocked(key Key) *Waiter {
 }
 
 // Sleeps records that a waiter is about to sleep, whether it accepts a hold that is handed over meanwhile, and how it
-// stands by. If the line may get a second subscription, it reports whether one of its waiters has got the lock before, and
-// whether this one has waited for a longest poll.
-func (q *Lines) Sleeps(w *Waiter, accepts bool, as StandBy) (served, lasts bool) {
+// stands by. It reports whether the line should subscribe to grants now: the line is subscribed to releases, and one of
+// its waiters has got the lock before.
+func (q *Lines) Sleeps(w *Waiter, accepts bool, as StandBy) (subscribe bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.acceptsHold, w.standBy = accepts, as
@@ -58,15 +58,23 @@ func (q *Lines) Sleeps(w *Waiter, accepts bool, as StandBy) (served, lasts bool)
 	if as.ID != "" && as.ID == l.granted.ID && as.Poll == l.granted.Poll {
 		w.grantLocked(&l.granted) // the message came between that poll and now
 	}
-	if l.unsub == nil || l.unsubExtra != nil || l.head() != w {
-		return false, false
-	}
-	return l.hasServed, q.lasts(w)
+	return l.hasServed && l.unsub != nil && l.unsubExtra == nil && l.head() == w
 }
 
-// lasts reports whether a wait has lasted for a longest poll.
-func (q *Lines) lasts(w *Waiter) bool {
+// Lasts reports whether a wait has lasted for a longest poll.
+func (q *Lines) Lasts(w *Waiter) bool {
 	return q.cfg.Env.Clock.Now().Sub(w.joinedAt) >= q.cfg.LongestPoll
+}
+
+// Identify calls subscribe, if the waiter is the head of a line that is subscribed to releases and has not identified its
+// client: see protocol.Identified.
+func (q *Lines) Identify(w *Waiter, subscribe func() (end func())) {
+	q.mu.Lock()
+	due := w.line.unsub != nil && w.line.unsubOwn == nil && w.line.head() == w
+	q.mu.Unlock()
+	if due {
+		q.add(w, subscribe(), func(l *line) *func() { return &l.unsubOwn })
+	}
 }
 
 // takeGiven records that a waiter is awake, and returns the hold that it was given while it slept.
@@ -119,9 +127,14 @@ func (q *Lines) OthersBehind(w *Waiter) bool {
 
 // AddSubscription adds a second subscription, to another channel, to the line of w. end ends the subscription.
 func (q *Lines) AddSubscription(w *Waiter, end func()) {
+	q.add(w, end, func(l *line) *func() { return &l.unsubExtra })
+}
+
+// add adds a subscription to the line of w, at a place that is nil without one.
+func (q *Lines) add(w *Waiter, end func(), place func(l *line) *func()) {
 	q.mu.Lock()
-	if l := w.line; end != nil && q.byKey[l.key] == l && l.unsub != nil && l.unsubExtra == nil {
-		l.unsubExtra, end = end, nil
+	if l := w.line; end != nil && q.byKey[l.key] == l && l.unsub != nil && *place(l) == nil {
+		*place(l), end = end, nil
 	}
 	q.mu.Unlock()
 	if end != nil { // w was given a hold meanwhile: its line is gone, or the next head has added a subscription

@@ -115,6 +115,7 @@ type line struct {
 	waiters    list.List      // of *Waiter; the first is the head, which polls
 	unsub      func()         // ends the subscription; nil if unsubscribed
 	unsubExtra func()         // ends the second subscription: see AddSubscription; nil without one
+	unsubOwn   func()         // ends the subscription by which the client can be recognized; nil without one
 	granted    protocol.Grant // the latest grant by a release: see standby.go
 	status     Status         // result of the head's last poll, or the hold that the previous head got
 
@@ -326,7 +327,7 @@ func (q *Lines) removeLocked(l *line, ends []func()) []func() {
 		q.kept.Remove(l.place)
 		l.place = nil
 	}
-	for _, end := range []*func(){&l.unsub, &l.unsubExtra} {
+	for _, end := range []*func(){&l.unsub, &l.unsubExtra, &l.unsubOwn} {
 		if *end != nil {
 			ends = append(ends, *end)
 			*end = nil

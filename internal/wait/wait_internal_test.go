@@ -490,7 +490,7 @@ func aboutToListen(t *testing.T, q *Lines, key Key) *Waiter {
 	w, _ := q.join(key, 1, time.Now(), 0)
 	w.line.unsub = func() {}
 	w.line.hasServed = true
-	if served, _ := q.Sleeps(w, true, StandBy{}); !served {
+	if !q.Sleeps(w, true, StandBy{}) {
 		t.Fatal("does not listen")
 	}
 	if !q.Give(key, "a hold", Status{}) {
@@ -505,7 +505,7 @@ func TestNextWaiterSubscribesToGrants(t *testing.T) {
 	ended := 0
 	w := aboutToListen(t, q, key)
 	next, _ := q.join(key, 1, time.Now(), 0)
-	if served, _ := q.Sleeps(next, true, StandBy{}); !served {
+	if !q.Sleeps(next, true, StandBy{}) {
 		t.Fatal("does not listen")
 	}
 	q.AddSubscription(next, func() { ended++ })

@@ -146,7 +146,7 @@ function drawLock(v) {
     return li;
   }));
   $("ask").hidden = !(v.writes && l.canEnd && held);
-  fill($("l-waits"), l.waits.length ? l.waits.map(edge) : [el("li", {class: "dim"}, v.hasGraph ? l.waiters ? "Redis does not show who waits for this type." : "Nobody." : "Not shown without Options.Redis.")]);
+  fill($("l-waits"), l.waits.length ? l.waits.map(edge) : [el("li", {class: "dim"}, v.hasGraph ? l.waiters ? "Redis shows it for some types only, and for a Lock, FencedLock or ReadWriteLock once a wait has lasted for a longest poll." : "Nobody." : "Not shown without Options.Redis.")]);
   fill($("l-events"), l.events.map(e => el("li", {class: e.kind}, el("time", {datetime: new Date(e.at).toISOString()}, new Date(e.at).toLocaleTimeString()), el("span", null, e.text))));
 }
 
@@ -155,7 +155,7 @@ function edge(w) {
 }
 
 function drawWaits(v) {
-  let note = "Which client waits for which, as subscriptions in Redis show it. For other types than FairLock, FairReadWriteLock, PriorityLock, Election and a fair PermitSemaphore Redis has only the number of waiters, if at all.";
+  let note = "Which client waits for which, as subscriptions in Redis show it: for a FairLock, FairReadWriteLock, PriorityLock, Election and a fair PermitSemaphore, and for a Lock, FencedLock and ReadWriteLock once a wait has lasted for a longest poll (5 s).";
   if (!v.hasGraph) note = "Not shown without Options.Redis.";
   else if (v.graphError) note = "Redis has refused: " + v.graphError;
   else if (v.waitsTotal > v.waits.length) note += " The first " + v.waits.length + " of " + v.waitsTotal + " are shown.";
