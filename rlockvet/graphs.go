@@ -27,8 +27,7 @@ func (c *checker) mayReturn(call *ast.CallExpr) bool {
 	if id, ok := ast.Unparen(call.Fun).(*ast.Ident); ok && c.pass.TypesInfo.Uses[id] == types.Universe.Lookup("panic") {
 		return false
 	}
-	// The last call of a chain ends the program too, such as log.Fatal().Msg("text") of zerolog.
-	if before, ok := receiver(call).(*ast.CallExpr); ok && !c.mayReturn(before) {
+	if c.afterFatal(call) {
 		return false
 	}
 	f := c.callee(call)
@@ -43,6 +42,16 @@ func (c *checker) mayReturn(call *ast.CallExpr) bool {
 		return g == nil || !g.NoReturn()
 	}
 	return true
+}
+
+// afterFatal reports whether a call is the last one of a chain such as log.Fatal().Err(err).Msg("text") of zerolog.
+func (c *checker) afterFatal(call *ast.CallExpr) bool {
+	before, ok := receiver(call).(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	f := c.callee(before)
+	return f != nil && (f.Name() == "Fatal" || f.Name() == "Panic") || c.afterFatal(before)
 }
 
 // neverReturns reports whether a function never returns, by its name. A name such as FatalIf or PanicOnError is of one
