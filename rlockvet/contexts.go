@@ -21,20 +21,28 @@ func (c *checker) outer(f *function, g grant) {
 		return
 	}
 	reported := false
-	c.follow(f, g, func(n ast.Node) bool {
-		if _, later := n.(*ast.DeferStmt); later {
-			return true
+	for _, r := range c.follow(f, g, func(n ast.Node) bool { return c.unlocksIn(n, g.value) }) {
+		if _, later := r.Node.(*ast.DeferStmt); later {
+			continue
 		}
-		ends := false
-		eachCall(n, func(call *ast.CallExpr) {
+		eachCall(r.Node, func(call *ast.CallExpr) {
 			if arg := c.works(call, ctx); arg != nil && (!reported || c.anyContext) {
 				reported = true
 				c.reportContext(arg, call)
 			}
-			ends = ends || c.isMethod(call, "Lease", "Unlock", "Detach") && c.variable(receiver(call)) == g.value
 		})
-		return !ends
+	}
+}
+
+// unlocksIn reports whether a node unlocks or detaches a lease, and not only later.
+func (c *checker) unlocksIn(n ast.Node, lease *types.Var) (found bool) {
+	if _, later := n.(*ast.DeferStmt); later {
+		return false
+	}
+	eachCall(n, func(call *ast.CallExpr) {
+		found = found || c.isMethod(call, "Lease", "Unlock", "Detach") && c.variable(receiver(call)) == lease
 	})
+	return found
 }
 
 func (c *checker) reportContext(arg ast.Expr, call *ast.CallExpr) {

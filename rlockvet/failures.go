@@ -29,7 +29,7 @@ func (c *checker) expectsFailure(f *function, g grant) bool {
 		return false
 	}
 	for _, n := range at.block.Nodes[at.index+1 : last] {
-		if w.effect(n) != nothing {
+		if w.effect(n, true) != nothing {
 			return false
 		}
 	}

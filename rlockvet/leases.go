@@ -45,28 +45,15 @@ func (c *checker) lost(f *function, g grant) {
 	}
 	var exit *ast.ReturnStmt
 	var lost ast.Node // where another value takes its place
-	c.follow(f, g, func(n ast.Node) bool {
-		overwrites := false
-		for _, id := range c.uses(n, g.value) {
-			switch {
-			case c.isWrite(id):
-				overwrites = true
-			case !c.isHarmless(f, id):
-				return false
-			}
-		}
-		if overwrites {
-			// A loop that acquires again may know from a variable of its own that it has no lease.
-			if g.call.Pos() < n.Pos() || n.End() < g.call.End() {
-				lost = n
-			}
-			return false
-		}
-		if ret, ok := n.(*ast.ReturnStmt); ok && (exit == nil || ret.Pos() < exit.Pos()) {
+	for _, r := range c.follow(f, g, func(n ast.Node) bool { return c.mayUnlock(f, n, g.value) }) {
+		ret, ok := r.Node.(*ast.ReturnStmt)
+		switch {
+		case ok && !r.ends && (exit == nil || ret.Pos() < exit.Pos()):
 			exit = ret
+		case r.straight && c.replaces(r.Node, g):
+			lost = r.Node
 		}
-		return true
-	})
+	}
 	name := c.callee(g.call).Name()
 	switch {
 	case exit != nil:
@@ -74,6 +61,19 @@ func (c *checker) lost(f *function, g grant) {
 	case lost != nil:
 		c.report(g.call, LostLease, "the lease of %s is not unlocked on a path to line %d, which overwrites it", name, c.line(lost.Pos()))
 	}
+}
+
+// mayUnlock reports whether a node may end a lease, give it to other code, or give another value to its variable.
+func (c *checker) mayUnlock(f *function, n ast.Node, lease *types.Var) bool {
+	return slices.ContainsFunc(c.uses(n, lease), func(id *ast.Ident) bool { return c.isWrite(id) || !c.isHarmless(f, id) })
+}
+
+// replaces reports whether a node only gives another value to the variable of a grant. A loop that acquires again at the
+// same call may know from a variable of its own that it has no lease.
+func (c *checker) replaces(n ast.Node, g grant) bool {
+	uses := c.uses(n, g.value)
+	again := n.Pos() <= g.call.Pos() && g.call.End() <= n.End()
+	return len(uses) > 0 && !again && !slices.ContainsFunc(uses, func(id *ast.Ident) bool { return !c.isWrite(id) })
 }
 
 // isHarmless reports whether a use of a lease neither ends it nor gives it to other code, which may end it.

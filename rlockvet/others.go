@@ -20,28 +20,26 @@ func (c *checker) transactions(f *function) {
 		if !ok || tx.value == nil {
 			return
 		}
-		reported := map[*ast.CallExpr]bool{}
-		c.follow(f, tx, func(n ast.Node) bool {
-			if _, later := n.(*ast.DeferStmt); later {
-				return true
+		for _, r := range c.follow(f, tx, func(n ast.Node) bool { return c.mayEnd(n, tx.value) }) {
+			if _, later := r.Node.(*ast.DeferStmt); later || r.ends {
+				continue
 			}
-			if c.mayEnd(n, tx.value) {
-				return false
-			}
-			eachCall(n, func(call *ast.CallExpr) {
-				if c.takesLock(call) && !reported[call] {
-					reported[call] = true
+			eachCall(r.Node, func(call *ast.CallExpr) {
+				if c.takesLock(call) {
 					c.report(call, InTransaction, "%s inside the transaction of line %d, which reads what was there before the lock, and keeps its rows locked while it waits",
 						c.callee(call).Name(), c.line(begin.Pos()))
 				}
 			})
-			return true
-		})
+		}
 	})
 }
 
-// mayEnd reports whether a node may end a transaction: it commits, rolls back, or gives the transaction to other code.
+// mayEnd reports whether a node may end a transaction, and not only later: it commits, rolls back, or gives the
+// transaction to other code.
 func (c *checker) mayEnd(n ast.Node, tx *types.Var) bool {
+	if _, later := n.(*ast.DeferStmt); later {
+		return false
+	}
 	for _, id := range c.uses(n, tx) {
 		if name, _ := c.method(id); name == "" || name == "Commit" || name == "Rollback" {
 			return true

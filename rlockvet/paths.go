@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"slices"
 
 	"golang.org/x/tools/go/cfg"
 )
@@ -13,14 +14,11 @@ type grant struct {
 	call  *ast.CallExpr
 	value *types.Var // nil if the value is dropped
 	err   *types.Var // nil if the error is dropped
-	// around are variables of the conditions around the call. A later condition that has one of them may be about the
-	// same question, which a path alone does not show.
-	around map[types.Object]bool
 }
 
 // grantOf is a call and the local variables of its results; ok if they are assigned to any, or dropped.
 func (c *checker) grantOf(f *function, call *ast.CallExpr) (g grant, ok bool) {
-	g = grant{call: call, around: c.guards(f, call)}
+	g = grant{call: call}
 	var to []ast.Expr
 	switch p := c.parents[call].(type) {
 	case *ast.ExprStmt, *ast.DeferStmt, *ast.GoStmt:
@@ -45,77 +43,7 @@ func (c *checker) grantOf(f *function, call *ast.CallExpr) (g grant, ok bool) {
 	} else if !plain {
 		return g, false
 	}
-	c.addTargets(f, g)
-	c.addFlags(f, g)
 	return g, true
-}
-
-// addTargets adds the variables that errors.As sets from the error of a grant: they are nil if the error is.
-func (c *checker) addTargets(f *function, g grant) {
-	eachCall(f.body, func(call *ast.CallExpr) {
-		if g.err == nil || !c.fromPackage(call, "errors") || len(call.Args) != 2 || c.variable(call.Args[0]) != g.err {
-			return
-		}
-		if address, ok := ast.Unparen(call.Args[1]).(*ast.UnaryExpr); ok {
-			if v := c.variable(address.X); v != nil {
-				g.around[v] = true
-			}
-		}
-	})
-}
-
-// addFlags adds the variables that are assigned to under a condition about a grant, such as got = true.
-func (c *checker) addFlags(f *function, g grant) {
-	each(f.body, func(n ast.Node) {
-		assign, ok := n.(*ast.AssignStmt)
-		if !ok {
-			return
-		}
-		if around := c.guards(f, assign); !around[g.err] && !around[g.value] {
-			return
-		}
-		for _, to := range assign.Lhs {
-			if v := c.variable(to); v != nil && v != g.err && v != g.value {
-				g.around[v] = true
-			}
-		}
-	})
-}
-
-// guards are the variables in the conditions around a node.
-func (c *checker) guards(f *function, n ast.Node) map[types.Object]bool {
-	found := map[types.Object]bool{}
-	add := func(e ast.Node) {
-		ast.Inspect(e, func(n ast.Node) bool {
-			if id, ok := n.(*ast.Ident); ok {
-				if v, ok := c.pass.TypesInfo.ObjectOf(id).(*types.Var); ok {
-					found[v] = true
-				}
-			}
-			return true
-		})
-	}
-	for ; n != nil && n != f.node; n = c.parents[n] {
-		switch p := c.parents[n].(type) {
-		case *ast.IfStmt:
-			if n != ast.Node(p.Init) && n != ast.Node(p.Cond) {
-				add(p.Cond)
-			}
-		case *ast.ForStmt:
-			if p.Cond != nil && n == ast.Node(p.Body) {
-				add(p.Cond)
-			}
-		case *ast.CaseClause:
-			for _, e := range p.List {
-				add(e)
-			}
-		case *ast.SwitchStmt:
-			if p.Tag != nil {
-				add(p.Tag)
-			}
-		}
-	}
-	return found
 }
 
 // place is a node in a graph.
@@ -141,58 +69,143 @@ func find(graph *cfg.CFG, n ast.Node) (at place, ok bool) {
 type walk struct {
 	*checker
 	grant
-	visit func(ast.Node) bool // false ends the path
-	seen  map[step]bool
+	at   place
+	ends func(ast.Node) bool
+	// without are the blocks whose end is also reached without the value: the call did not run, it failed, or the value
+	// has ended. A condition there may be about whether there is a value, by a variable such as got or held.
+	without map[*cfg.Block]bool
+	// informed are the variables of calls that get the error, such as errors.As(err, &refused), or an answer about the
+	// grant, such as held.Store(err == nil). A condition that has one of them is about the grant.
+	informed map[*types.Var]bool
+	seen     map[step]bool
+	reached  []reached
+	places   map[ast.Node]int // in reached
 }
 
-// step is a block, and whether the variable of the error still has the error of the grant.
+// step is a block, and what is known when it begins.
 type step struct {
 	block *cfg.Block
-	fresh bool
+	state
 }
 
-// follow calls visit for each node that may run after a grant, until it returns false. Paths on which the grant has
+type state struct {
+	fresh bool // the variable of the error still has the error of the grant
+	// straight is a path without a use of the value, and without a condition about anything else than the grant.
+	straight bool
+}
+
+// reached is a node on a path with the value.
+type reached struct {
+	ast.Node
+	ends     bool // the path ends at the node
+	straight bool // a straight path leads to the node
+}
+
+// follow returns the nodes that may run after a grant, up to those that end the paths. Paths on which the grant has
 // failed are left out, and so are those behind a condition that depends on the grant in an unknown way.
-func (c *checker) follow(f *function, g grant, visit func(ast.Node) bool) {
-	at, ok := find(c.graph(f), g.call)
+func (c *checker) follow(f *function, g grant, ends func(ast.Node) bool) []reached {
+	graph := c.graph(f)
+	at, ok := find(graph, g.call)
 	if !ok {
-		return
+		return nil
 	}
-	w := &walk{c, g, visit, map[step]bool{}}
-	w.block(at.block, at.index+1, true)
+	w := &walk{checker: c, grant: g, at: at, ends: ends, without: map[*cfg.Block]bool{}, informed: map[*types.Var]bool{}}
+	w.missing(graph.Blocks[0])
+	// The first walk completes without, the second one uses all of it.
+	for range 2 {
+		w.seen, w.reached, w.places = map[step]bool{}, nil, map[ast.Node]int{}
+		w.block(at.block, at.index+1, state{true, true})
+	}
+	return w.reached
 }
 
-func (w *walk) block(b *cfg.Block, from int, fresh bool) {
+func (w *walk) block(b *cfg.Block, from int, s state) {
+	answer := either
 	for i := from; i < len(b.Nodes); i++ {
 		n := b.Nodes[i]
-		if condition, ok := n.(ast.Expr); ok && i == len(b.Nodes)-1 && len(b.Succs) == 2 && w.isBool(condition) {
-			if w.visit(n) {
-				w.branch(b, condition, fresh)
+		ends := w.ends(n)
+		w.reach(n, ends, s.straight)
+		w.inform(n, s.fresh)
+		condition, ok := n.(ast.Expr)
+		if ok = ok && i == len(b.Nodes)-1 && len(b.Succs) == 2 && w.isBool(condition); ok && !ends {
+			answer = w.eval(condition, s.fresh)
+			if answer == either && w.mentions(condition, s.fresh) {
+				w.missing(b.Succs...)
 			}
+			break
+		}
+		effect := w.effect(n, s.fresh)
+		if ends || effect == derives {
+			w.missingAfter(b)
 			return
 		}
-		if fresh {
-			switch w.effect(n) {
-			case overwrites:
-				fresh = false
-			case derives:
-				return
-			}
-		}
-		if !w.visit(n) {
-			return
-		}
+		s.fresh = s.fresh && effect != overwrites
+		s.straight = s.straight && len(w.uses(n, w.value)) == 0
 	}
-	for _, next := range b.Succs {
-		w.enter(next, fresh)
+	w.leave(b, answer, s)
+}
+
+func (w *walk) reach(n ast.Node, ends, straight bool) {
+	i, ok := w.places[n]
+	if !ok {
+		i = len(w.reached)
+		w.places[n] = i
+		w.reached = append(w.reached, reached{Node: n})
+	}
+	w.reached[i].ends = w.reached[i].ends || ends
+	w.reached[i].straight = w.reached[i].straight || straight
+}
+
+// leave enters the blocks after b.
+func (w *walk) leave(b *cfg.Block, answer answer, s state) {
+	switch {
+	case answer == yes:
+		w.missing(b.Succs[1])
+		w.enter(b.Succs[0], s)
+	case answer == no:
+		w.missing(b.Succs[0])
+		w.enter(b.Succs[1], s)
+	case answer == related:
+		w.missing(b.Succs...)
+	case len(b.Succs) > 1 && w.without[b] && w.inScope(b):
+	default:
+		s.straight = s.straight && len(b.Succs) == 1
+		for _, next := range b.Succs {
+			w.enter(next, s)
+		}
 	}
 }
 
-func (w *walk) enter(b *cfg.Block, fresh bool) {
-	if s := (step{b, fresh}); !w.seen[s] {
-		w.seen[s] = true
-		w.block(b, 0, fresh)
+func (w *walk) enter(b *cfg.Block, s state) {
+	if at := (step{b, s}); !w.seen[at] {
+		w.seen[at] = true
+		w.block(b, 0, s)
 	}
+}
+
+// missing records that blocks begin without the value.
+func (w *walk) missing(blocks ...*cfg.Block) {
+	for _, b := range blocks {
+		if b != w.at.block {
+			w.missingAfter(b)
+		}
+	}
+}
+
+func (w *walk) missingAfter(b *cfg.Block) {
+	if !w.without[b] {
+		w.without[b] = true
+		w.missing(b.Succs...)
+	}
+}
+
+// inScope reports whether the end of a block is in the scope of the variable. Out of it, nothing can end the value.
+func (w *walk) inScope(b *cfg.Block) bool {
+	var last ast.Node = b.Stmt
+	if len(b.Nodes) > 0 {
+		last = b.Nodes[len(b.Nodes)-1]
+	}
+	return w.value.Parent().Contains(last.Pos())
 }
 
 func (w *walk) isBool(e ast.Expr) bool {
@@ -202,18 +215,6 @@ func (w *walk) isBool(e ast.Expr) bool {
 	}
 	basic, ok := t.Underlying().(*types.Basic)
 	return ok && basic.Info()&types.IsBoolean != 0
-}
-
-func (w *walk) branch(b *cfg.Block, condition ast.Expr, fresh bool) {
-	switch w.eval(condition, fresh) {
-	case yes:
-		w.enter(b.Succs[0], fresh)
-	case no:
-		w.enter(b.Succs[1], fresh)
-	case either:
-		w.enter(b.Succs[0], fresh)
-		w.enter(b.Succs[1], fresh)
-	}
 }
 
 // answer is what is known about a condition.
@@ -291,37 +292,39 @@ func (w *walk) mentions(e ast.Expr, fresh bool) (found bool) {
 		if id, ok := n.(*ast.Ident); ok {
 			v, _ := w.pass.TypesInfo.ObjectOf(id).(*types.Var)
 			method, _ := w.method(id)
-			found = found || v != nil && (v == w.value && method == "" || v == w.err && fresh || w.around[v])
+			found = found || v != nil && (v == w.value && method == "" || v == w.err && fresh || w.informed[v])
 		}
 		return true
 	})
 	return found
 }
 
-// effect is what a node does with the error of a grant.
+// effect is what a node that is no condition does with the error of a grant.
 type effect int
 
 const (
 	nothing    effect = iota
 	overwrites        // the variable has another error now
-	derives           // something else depends on the error now
+	derives           // something else depends on the grant now
 )
 
-func (w *walk) effect(n ast.Node) effect {
+func (w *walk) effect(n ast.Node, fresh bool) effect {
+	switch n.(type) {
+	case *ast.AssignStmt, *ast.ValueSpec, ast.Expr:
+		if w.compares(n, w.value) {
+			return derives
+		}
+	}
 	uses := w.uses(n, w.err)
-	if len(uses) == 0 {
+	if !fresh || len(uses) == 0 {
 		return nothing
 	}
 	switch n := n.(type) {
 	case *ast.AssignStmt:
-		is := nothing
-		for _, id := range uses {
-			if !w.isWrite(id) {
-				return derives
-			}
-			is = overwrites
+		if slices.ContainsFunc(uses, func(id *ast.Ident) bool { return !w.isWrite(id) }) {
+			return derives
 		}
-		return is
+		return overwrites
 	case *ast.ValueSpec, ast.Expr:
 		return derives
 	case *ast.ExprStmt:
@@ -330,4 +333,31 @@ func (w *walk) effect(n ast.Node) effect {
 		}
 	}
 	return nothing
+}
+
+// compares reports whether a node compares a variable, and not only in a function literal.
+func (c *checker) compares(n ast.Node, v *types.Var) bool {
+	return slices.ContainsFunc(c.uses(n, v), func(id *ast.Ident) bool {
+		_, ok := c.parents[id].(*ast.BinaryExpr)
+		return ok && !c.inLiteral(id, &function{node: n})
+	})
+}
+
+// inform adds the variables of the calls in n to informed.
+func (w *walk) inform(n ast.Node, fresh bool) {
+	eachCall(n, func(call *ast.CallExpr) {
+		if !slices.ContainsFunc(call.Args, func(arg ast.Expr) bool {
+			return fresh && len(w.uses(arg, w.err)) > 0 || w.compares(arg, w.value)
+		}) {
+			return
+		}
+		ast.Inspect(call, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				if v, ok := w.pass.TypesInfo.ObjectOf(id).(*types.Var); ok && v != w.err && v != w.value && !isContext(v.Type()) {
+					w.informed[v] = true
+				}
+			}
+			return true
+		})
+	})
 }

@@ -60,6 +60,15 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// Programs of ordinary Go have no findings of any category.
+func TestRightPrograms(t *testing.T) {
+	for _, r := range analysistest.Run(t, ".", rlockvet.New(), "./testdata/right") {
+		if len(r.Diagnostics) > 0 {
+			t.Error(r.Diagnostics)
+		}
+	}
+}
+
 // What looks like rlock and is not is passed over, and so is the whole package.
 func TestWithoutRlock(t *testing.T) {
 	for _, r := range analysistest.Run(t, ".", rlockvet.New(), "./testdata/none") {

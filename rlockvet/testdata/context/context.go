@@ -173,3 +173,17 @@ func handlerWithANewRequest(r *http.Request, l *rlock.Lock) (err error) {
 	r = r.WithContext(lease.Context(r.Context()))
 	return errors.Join(work(r.Context()), lease.Unlock(r.Context()))
 }
+
+func deferredWithItsError(ctx context.Context, l *rlock.Lock) (err error) {
+	lease, err := l.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			count(ctx)
+		}
+		err = errors.Join(err, lease.Unlock(ctx))
+	}()
+	return work(ctx) // want `work continues`
+}

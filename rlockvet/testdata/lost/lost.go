@@ -455,3 +455,27 @@ func flaggedOtherwise(ctx context.Context, a *rlock.Lock, verbose bool) error {
 	}
 	return lease.Unlock(ctx)
 }
+
+func unlockedOnlyIfReady(ctx context.Context, l *rlock.Lock, ready bool) {
+	if lease, err := l.TryLock(ctx); err == nil && ready { // want `not unlocked on a path to the end of the function`
+		_ = lease.Unlock(ctx)
+	}
+}
+
+func notUnlockedInALoop(ctx context.Context, l *rlock.Lock) {
+	for i := 0; i < 3; i++ {
+		lease, err := l.TryLock(ctx) // want `not unlocked on a path to the end of the function`
+		if err != nil {
+			continue
+		}
+		_ = work(lease.Context(ctx))
+	}
+}
+
+func withoutItsError(ctx context.Context, l *rlock.Lock) error {
+	lease, _ := l.Lock(ctx) // want `not unlocked on a path to the end of the function`
+	if err := work(ctx); err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
+}
