@@ -69,6 +69,7 @@ func find(graph *cfg.CFG, n ast.Node) (at place, ok bool) {
 type walk struct {
 	*checker
 	grant
+	body *ast.BlockStmt
 	at   place
 	ends func(ast.Node) bool
 	// without are the blocks whose end is also reached without the value: the call did not run, it failed, or the value
@@ -109,7 +110,7 @@ func (c *checker) follow(f *function, g grant, ends func(ast.Node) bool) []reach
 	if !ok {
 		return nil
 	}
-	w := &walk{checker: c, grant: g, at: at, ends: ends, without: map[*cfg.Block]bool{}, informed: map[*types.Var]bool{}}
+	w := &walk{checker: c, grant: g, body: f.body, at: at, ends: ends, without: map[*cfg.Block]bool{}, informed: map[*types.Var]bool{}}
 	w.missing(graph.Blocks[0])
 	// The first walk completes without, the second one uses all of it.
 	for range 2 {
@@ -126,8 +127,7 @@ func (w *walk) block(b *cfg.Block, from int, s state) {
 		ends := w.ends(n)
 		w.reach(n, ends, s.straight)
 		w.inform(n, s.fresh)
-		condition, ok := n.(ast.Expr)
-		if ok = ok && i == len(b.Nodes)-1 && len(b.Succs) == 2 && w.isBool(condition); ok && !ends {
+		if condition, ok := n.(ast.Expr); ok && !ends && i == len(b.Nodes)-1 && len(b.Succs) == 2 && w.isBool(condition) {
 			answer = w.eval(condition, s.fresh)
 			if answer == either && w.mentions(condition, s.fresh) {
 				w.missing(b.Succs...)
@@ -136,7 +136,9 @@ func (w *walk) block(b *cfg.Block, from int, s state) {
 		}
 		effect := w.effect(n, s.fresh)
 		if ends || effect == derives {
-			w.missingAfter(b)
+			if again := (place{b, i}) == w.at; !again {
+				w.missingAfter(b)
+			}
 			return
 		}
 		s.fresh = s.fresh && effect != overwrites
@@ -167,7 +169,7 @@ func (w *walk) leave(b *cfg.Block, answer answer, s state) {
 		w.enter(b.Succs[1], s)
 	case answer == related:
 		w.missing(b.Succs...)
-	case len(b.Succs) > 1 && w.without[b] && w.inScope(b):
+	case len(b.Succs) > 1 && w.without[b] && w.inScope(b) && !w.isOfWork(b):
 	default:
 		s.straight = s.straight && len(b.Succs) == 1
 		for _, next := range b.Succs {
@@ -205,7 +207,51 @@ func (w *walk) inScope(b *cfg.Block) bool {
 	if len(b.Nodes) > 0 {
 		last = b.Nodes[len(b.Nodes)-1]
 	}
-	return w.value.Parent().Contains(last.Pos())
+	return w.value.Parent().Contains(last.Pos()) && w.value.Pos() < last.Pos()
+}
+
+// isOfWork reports whether the condition of a block asks for the error of a call that cannot know of the grant, such as
+// if err := work(ctx); err != nil: its variables have no use between the grant and the call.
+func (w *walk) isOfWork(b *cfg.Block) bool {
+	if len(b.Nodes) == 0 {
+		return false
+	}
+	compare, ok := b.Nodes[len(b.Nodes)-1].(*ast.BinaryExpr)
+	if !ok {
+		return false
+	}
+	v := w.variable(w.compared(compare))
+	if v == nil || !isError(v.Type()) {
+		return false
+	}
+	var from *ast.AssignStmt
+	for _, id := range w.uses(w.body, v) {
+		if w.isWrite(id) {
+			if from != nil {
+				return false
+			}
+			from = w.parents[id].(*ast.AssignStmt)
+		}
+	}
+	if from == nil || from.Pos() < w.call.End() {
+		return false
+	}
+	independent := true
+	for _, e := range from.Rhs {
+		ast.Inspect(e, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				x, ok := w.pass.TypesInfo.ObjectOf(id).(*types.Var)
+				independent = independent && (!ok || x.IsField() || x == w.value || isContext(x.Type()) || !w.usedBefore(x, from))
+			}
+			return true
+		})
+	}
+	return independent
+}
+
+// usedBefore reports whether a variable has a use between the grant and a statement.
+func (w *walk) usedBefore(v *types.Var, s ast.Stmt) bool {
+	return slices.ContainsFunc(w.uses(w.body, v), func(id *ast.Ident) bool { return w.call.End() < id.Pos() && id.Pos() < s.Pos() })
 }
 
 func (w *walk) isBool(e ast.Expr) bool {

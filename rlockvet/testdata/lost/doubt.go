@@ -420,3 +420,80 @@ func collectorOfAnother(ctx context.Context, a *rlock.Lock) error {
 	}
 	return lease.Unlock(ctx)
 }
+
+// The error of the work says nothing about the lease, so the path on which it fails is followed.
+
+func optional(ctx context.Context, l *rlock.Lock, needed bool) (err error) {
+	var lease *rlock.Lease
+	if needed {
+		if lease, err = l.Lock(ctx); err != nil { // want `not unlocked on a path to the end of the function`
+			return err
+		}
+	}
+	if err := work(ctx); err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
+}
+
+func afterRetries(ctx context.Context, l *rlock.Lock) (err error) {
+	var lease *rlock.Lease
+	for i := 0; i < 3; i++ {
+		if lease, err = l.TryLock(ctx); err == nil { // want `not unlocked on a path to the end of the function`
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := work(lease.Context(ctx)); err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
+}
+
+func check(int) error { return nil }
+
+func checkedByAnother(ctx context.Context, locks []*rlock.Lock) (err error) {
+	var lease *rlock.Lease
+	winner := -1
+	for i, l := range locks {
+		if lease, err = l.TryLock(ctx); err == nil {
+			winner = i
+			break
+		}
+	}
+	if err := check(winner); err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
+}
+
+func joined(ctx context.Context, l *rlock.Lock) error {
+	var errs []error
+	lease, err := l.TryLock(ctx)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
+}
+
+func inASelect(ctx context.Context, l *rlock.Lock, tick <-chan int) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick:
+			lease, err := l.TryLock(ctx) // want `not unlocked on a path to the end of the function`
+			if err != nil || work(lease.Context(ctx)) != nil {
+				continue
+			}
+			if err := lease.Unlock(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}

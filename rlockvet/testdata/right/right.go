@@ -325,3 +325,290 @@ func pool(ctx context.Context, locks []*rlock.Lock, jobs <-chan string) error {
 	}
 	return errors.Join(errs...)
 }
+
+// anyOf says by a label which lock it has.
+func anyOf(ctx context.Context, locks []*rlock.Lock) (name string, err error) {
+	var (
+		lease *rlock.Lease
+		index int
+	)
+search:
+	for index = 0; index < len(locks); index++ {
+		switch lease, err = locks[index].TryLock(ctx); {
+		case err == nil:
+			break search
+		case errors.Is(err, rlock.ErrNotAcquired):
+		default:
+			return "", err
+		}
+	}
+	if index == len(locks) {
+		return "", err
+	}
+	err = work(lease.Context(ctx))
+	return locks[index].Name(), errors.Join(err, lease.Unlock(ctx))
+}
+
+type status int
+
+const (
+	idle status = iota
+	busy
+)
+
+// byStatus has a state machine.
+func byStatus(ctx context.Context, l *rlock.Lock, events <-chan string) error {
+	var lease *rlock.Lease
+	now := idle
+	for event := range events {
+		switch {
+		case event == "start" && now == idle:
+			got, err := l.Lock(ctx)
+			if err != nil {
+				return err
+			}
+			lease, now = got, busy
+		case event == "stop" && now == busy:
+			if err := lease.Unlock(ctx); err != nil {
+				return err
+			}
+			now = idle
+		}
+	}
+	if now == busy {
+		return lease.Unlock(ctx)
+	}
+	return nil
+}
+
+// byStatusWithoutACopy assigns the lease in its place.
+func byStatusWithoutACopy(ctx context.Context, l *rlock.Lock, events <-chan string) (err error) {
+	var lease *rlock.Lease
+	now := idle
+	for event := range events {
+		switch now {
+		case idle:
+			if event != "start" {
+				continue
+			}
+			if lease, err = l.Lock(ctx); err != nil {
+				return err
+			}
+			now = busy
+		case busy:
+			if event != "stop" {
+				continue
+			}
+			if err = lease.Unlock(ctx); err != nil {
+				return err
+			}
+			now = idle
+		}
+	}
+	if now == idle {
+		return nil
+	}
+	return lease.Unlock(ctx)
+}
+
+// renewed has the lock for some turns, and takes it anew when it has been asked for.
+func renewed(ctx context.Context, l *rlock.Lock, turns int) (err error) {
+	lease, err := l.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	for turn := 0; turn < turns; turn++ {
+		if err = work(lease.Context(ctx)); err != nil {
+			break
+		}
+		select {
+		case <-lease.ReleaseRequested():
+			if err = lease.Unlock(ctx); err != nil {
+				return err
+			}
+			if lease, err = l.Lock(ctx); err != nil {
+				return err
+			}
+		default:
+		}
+	}
+	return errors.Join(err, lease.Unlock(ctx))
+}
+
+// reported unlocks by a defer that also reports, with a flag.
+func reported(ctx context.Context, l *rlock.Lock, metric func(bool)) (err error) {
+	acquired := false
+	defer func() { metric(acquired) }()
+	lease, err := l.TryLock(ctx)
+	if err == nil {
+		acquired = true
+	} else if !errors.Is(err, rlock.ErrNotAcquired) {
+		return err
+	}
+	if !acquired {
+		return nil
+	}
+	err = work(lease.Context(ctx))
+	return errors.Join(err, lease.Unlock(ctx))
+}
+
+// guarded has the unlock in a struct of a function.
+type guard struct{ release func(context.Context) error }
+
+func guarded(ctx context.Context, l *rlock.Lock) (*guard, error) {
+	lease, err := l.Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &guard{release: lease.Unlock}, nil
+}
+
+type result struct {
+	lease *rlock.Lease
+	err   error
+}
+
+// race takes the lock that is had first, and gives back the others.
+func race(ctx context.Context, locks ...rlock.Locker) (*rlock.Lease, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan result)
+	for _, l := range locks {
+		go func() {
+			lease, err := l.Lock(ctx)
+			results <- result{lease, err}
+		}()
+	}
+	var first *rlock.Lease
+	var errs []error
+	for range locks {
+		r := <-results
+		switch {
+		case r.err != nil:
+			errs = append(errs, r.err)
+		case first == nil:
+			first = r.lease
+			cancel()
+		default:
+			errs = append(errs, r.lease.Unlock(context.WithoutCancel(ctx)))
+		}
+	}
+	if first == nil {
+		return nil, errors.Join(errs...)
+	}
+	return first, nil
+}
+
+// phases has two locks in one variable, each unlocked before the next.
+func phases(ctx context.Context, a, b *rlock.Lock, second bool) error {
+	lease, err := a.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(work(lease.Context(ctx)), lease.Unlock(ctx)); err != nil || !second {
+		return err
+	}
+	lease, err = b.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(work(lease.Context(ctx)), lease.Unlock(ctx))
+}
+
+// cached works only once, and unlocks on each path.
+func cached(ctx context.Context, l *rlock.Lock, cache map[string][]byte, key string) (value []byte, err error) {
+	lease, lockErr := l.TryLock(ctx)
+	if lockErr != nil {
+		log.Print("without a lock: ", lockErr)
+	}
+	value, found := cache[key]
+	if !found {
+		if err = work(ctx); err == nil {
+			value = []byte(key)
+		}
+	}
+	if lockErr == nil {
+		err = errors.Join(err, lease.Unlock(ctx))
+	}
+	return value, err
+}
+
+// locked is nil if the lock is not free, by a set of names.
+func locked(ctx context.Context, locks map[string]*rlock.Lock) (err error) {
+	mine := map[string]struct{}{}
+	for name, l := range locks {
+		lease, err := l.TryLock(ctx)
+		if err == nil {
+			mine[name] = struct{}{}
+		}
+		if _, ok := mine[name]; !ok {
+			continue
+		}
+		if err := errors.Join(work(lease.Context(ctx)), lease.Unlock(ctx)); err != nil {
+			return err
+		}
+	}
+	if len(mine) == 0 {
+		return rlock.ErrNotAcquired
+	}
+	return nil
+}
+
+// checked looks into an error by its type.
+func checked(ctx context.Context, l *rlock.Lock) error {
+	lease, err := l.TryLock(ctx)
+	switch err := err.(type) {
+	case nil:
+	case *rlock.Error:
+		return fmt.Errorf("refused: %w", err)
+	default:
+		return err
+	}
+	return errors.Join(work(lease.Context(ctx)), lease.Unlock(ctx))
+}
+
+// released unlocks early on one path, and later on the other.
+func released(ctx context.Context, l *rlock.Lock, small bool) (err error) {
+	lease, err := l.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	open := true
+	if small {
+		err, open = lease.Unlock(ctx), false
+	}
+	if err == nil && open {
+		err = work(lease.Context(ctx))
+	}
+	if open {
+		err = errors.Join(err, lease.Unlock(ctx))
+	}
+	return err
+}
+
+// lockErr keeps the error of the acquire elsewhere.
+func lockErr(ctx context.Context, l *rlock.Lock, to chan<- error) error {
+	lease, err := l.TryLock(ctx)
+	failed := err
+	if errors.Is(failed, rlock.ErrNotAcquired) {
+		return nil
+	} else if failed != nil {
+		to <- failed
+		return failed
+	}
+	return errors.Join(work(lease.Context(ctx)), lease.Unlock(ctx))
+}
+
+// attempts ends in its last turn.
+func attempts(ctx context.Context, l *rlock.Lock) error {
+	const most = 3
+	lease, err := l.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	for n := 1; ; n++ {
+		if err = work(lease.Context(ctx)); err == nil || n == most {
+			return errors.Join(err, lease.Unlock(ctx))
+		}
+	}
+}
