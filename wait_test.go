@@ -723,11 +723,14 @@ func TestIdleWaitersPollTogether(t *testing.T) {
 	locktest.Eventually(t, "each has polled once more, and identified its client", func() bool {
 		return len(rdb.PubSubChannels(bg, "*idle:*").Val()) == 2*locks
 	})
-	looks := locktest.EvalCounter(t, b)
 	start := time.Now()
+	looks := locktest.EvalCounter(t, b)
 	time.Sleep(polls * poll)
-	rounds := int(time.Since(start)/(poll*7/8)) + 1
-	if n := looks(); n < 3 || n > 3*rounds {
+	n := looks()
+	// A round may be under way at the beginning, and a head whose wait had lasted just when it identified its client
+	// polls once more.
+	rounds := int(time.Since(start)/(poll*7/8)) + 3
+	if n < 3 || n > 3*rounds {
 		t.Errorf("%d looks in %d rounds at %d locks, want 3 in each", n, rounds, locks)
 	}
 }
