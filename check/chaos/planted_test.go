@@ -141,6 +141,35 @@ func TestTheJudgeFindsWhatIsPlanted(t *testing.T) {
 	}
 }
 
+// A hold that Redis has lost, and that its client passes on, has tokens below those of a rival. Only that is excused, and
+// only where two may hold a lock.
+func TestTokensOfAHoldThatIsPassedOn(t *testing.T) {
+	hold := func(key, process string, token, asked int64) check.Operation {
+		return check.Operation{Do: check.Acquire, Key: key, Hold: fmt.Sprint(process, token), Process: process, Out: check.OK, Token: token, Call: asked, Return: asked + 2}
+	}
+	history := func(key, next string, first int64) []check.Operation {
+		return []check.Operation{hold(key, "p1", 100, first), hold(key, "p2", 900, 15), hold(key, next, 102, 20)}
+	}
+	unordered := []string{"1 tokens out of order"}
+	for name, run := range map[string]struct {
+		history []check.Operation
+		made    promises
+		want    []string
+	}{
+		"passed on":                {history("Lock-0", "p1", 10), promises{ordered: true}, nil},
+		"nobody may hold it then":  {history("Lock-0", "p1", 10), promises{ordered: true, excludes: true}, unordered},
+		"by another client":        {history("Lock-0", "p3", 10), promises{ordered: true}, unordered},
+		"begun after the rival":    {history("Lock-0", "p1", 16), promises{ordered: true}, unordered},
+		"not a type that passes":   {history("FairLock-0", "p1", 10), promises{ordered: true}, unordered},
+		"drawn at different times": {append(history("Lock-0", "p2", 10)[:2], hold("Lock-0", "p1", 300, 20)), promises{ordered: true}, unordered},
+	} {
+		v := judge(check.NewHistory(run.history...), topologies[0], 0)
+		if got := v.broken(run.made); !slices.Equal(got, run.want) {
+			t.Errorf("%s: %q, want %q", name, got, run.want)
+		}
+	}
+}
+
 // What a server has refused to a user is found, also if the server was restarted since.
 func TestDenialsOutliveARestart(t *testing.T) {
 	server := redistest.Start(t, "--user", "app", "on", ">password", "resetchannels", "~*", "+get")

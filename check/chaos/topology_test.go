@@ -160,8 +160,9 @@ var topologies = []*topology{
 	{
 		name: "five masters, old data", lease: ofMany, locks: []string{"RedLock"},
 		start: masters(), connect: toMasters(ofNodes),
-		faults:   []string{"servers stop", "restart with old data"}, // which issue tokens again
-		promises: promises{reported: true},
+		// Old data issue tokens again. And a late copy of an acquire that such a node has forgotten renews its vote, so that
+		// even Unlock of both holders may find a quorum: nothing is promised.
+		faults: []string{"servers stop", "restart with old data"},
 	},
 }
 
