@@ -616,3 +616,30 @@ func TestWhatIsLateFollowsTheServer(t *testing.T) {
 		}
 	}
 }
+
+// A late reply to a caller says nothing about errands: they do not wait for a PING.
+func TestOverdueRequestOfACallerDoesNotDelayErrands(t *testing.T) {
+	t.Parallel()
+	d, proxy := behind(t)
+	warm(t, d)
+	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
+		if isEcho(c, "held") {
+			return faultproxy.Hold
+		}
+		return faultproxy.Pass
+	})
+	ctx, leave := context.WithCancel(bg)
+	done := make(chan Answer, 1)
+	go func() { done <- d.Do(ctx, 8*time.Second, echoOf("held")) }()
+	await(func() bool {
+		s := &d.senders.one
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.overdue > 0
+	})
+	if d.lost() {
+		t.Error("errands wait for a PING")
+	}
+	leave()
+	<-done
+}
