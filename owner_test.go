@@ -598,3 +598,23 @@ func TestCallBehindAnotherOfItsOwnerNamesTheHolder(t *testing.T) {
 	locktest.MustUnlock(t, holder)
 	locktest.MustUnlock(t, <-third)
 }
+
+// An Unlock of one entry of several does not bring back a hold that Redis has lost.
+func TestUnlockOfAnEntryBringsNoLostHoldBack(t *testing.T) {
+	t.Parallel()
+	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
+		rdb := b.Client(t)
+		c := locktest.NewClient(t, rdb)
+		for name, l := range map[string]rlock.Locker{"lock": c.NewLock("lock"), "fenced": c.NewFencedLock("fenced"), "fair": c.NewFairLock("fair")} {
+			ctx := rlock.WithOwner(bg)
+			outer := locktest.MustLockCtx(t, ctx, l)
+			entry := locktest.MustLockCtx(t, ctx, l)
+			rdb.Del(bg, name)
+			locktest.WantErr(t, entry.Unlock(bg), rlock.ErrLeaseLost)
+			if n := rdb.Exists(bg, name).Val(); n != 0 {
+				t.Errorf("%s is back: %v", name, rdb.HGetAll(bg, name).Val())
+			}
+			locktest.WantErr(t, outer.Unlock(bg), rlock.ErrLeaseLost)
+		}
+	})
+}
