@@ -94,6 +94,14 @@ func isEcho(c faultproxy.Command, text string) bool {
 	return c.IsScript(echo.SHA()) && c.Args[len(c.Args)-1] == text
 }
 
+// holdsHeld is for a proxy: nobody answers the text "held".
+func holdsHeld(c faultproxy.Command) faultproxy.Action {
+	if isEcho(c, "held") {
+		return faultproxy.Hold
+	}
+	return faultproxy.Pass
+}
+
 // warm loads the script into the server.
 func warm(t *testing.T, d *Deployment) {
 	e := newErrand("warm")
@@ -272,12 +280,7 @@ func TestAskUnanswered(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
 	warm(t, d)
-	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
-		if isEcho(c, "held") {
-			return faultproxy.Hold
-		}
-		return faultproxy.Pass
-	})
+	proxy.Handle(holdsHeld)
 	e := newErrand("held")
 	e.timeout = 2 * time.Second // enough to send it
 	began := time.Now()
@@ -573,12 +576,7 @@ func TestPut(t *testing.T) {
 	if proxy.Count(func(c faultproxy.Command) bool { return isEcho(c, "5") }) > 0 {
 		t.Error("sent although its client has ended")
 	}
-	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
-		if isEcho(c, "held") {
-			return faultproxy.Hold
-		}
-		return faultproxy.Pass
-	})
+	proxy.Handle(holdsHeld)
 	held := newErrand("held")
 	held.timeout, held.edit = time.Second, first.edit
 	d.Put(home, held)
@@ -622,12 +620,7 @@ func TestOverdueRequestOfACallerDoesNotDelayErrands(t *testing.T) {
 	t.Parallel()
 	d, proxy := behind(t)
 	warm(t, d)
-	proxy.Handle(func(c faultproxy.Command) faultproxy.Action {
-		if isEcho(c, "held") {
-			return faultproxy.Hold
-		}
-		return faultproxy.Pass
-	})
+	proxy.Handle(holdsHeld)
 	ctx, leave := context.WithCancel(bg)
 	done := make(chan Answer, 1)
 	go func() { done <- d.Do(ctx, 8*time.Second, echoOf("held")) }()

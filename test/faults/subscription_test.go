@@ -236,6 +236,33 @@ func TestUserWhoMayNotPing(t *testing.T) {
 	locktest.MustUnlock(t, next.Held())
 }
 
+// A user who may listen to the channel of the lock, by its name, lacks the one by which a waiting client can be recognized.
+// The log has that once, however often it waits.
+func TestRefusedChannelIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	b := locktest.OnServer(t)
+	admin := b.Client(t)
+	if err := admin.Do(bg, "acl", "setuser", "app", "on", ">p", "~*", "resetchannels", "&redisson_lock__channel:{a}", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: b.Addr, Username: "app", Password: "p"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	said := &locktest.LogLines{}
+	c := locktest.NewClient(t, rdb, rlock.WithLongestPoll(100*time.Millisecond), rlock.WithLogger(said.Logger()))
+	held := locktest.MustLock(t, b.NewClient(t).NewLock("a"), rlock.WithLease(time.Hour))
+	for range 5 {
+		before := refusals(t, admin)
+		next := locktest.Begin(t, bg, c.NewLock("a"))
+		locktest.Eventually(t, "its client is refused the channel", func() bool { return refusals(t, admin) > before })
+		locktest.WantErr(t, next.GiveUp(), context.Canceled)
+	}
+	locktest.Eventually(t, "the log has it", func() bool { return said.With("refused") > 0 })
+	if n := said.With("refused"); n != 1 {
+		t.Errorf("%d lines in the log:\n%s", n, said)
+	}
+	locktest.MustUnlock(t, held)
+}
+
 // When its user is permitted to listen to a channel that was refused, the client does. Whoever waits for another one was not disturbed; holders that want to
 // hear of requests and waiters of other types are in the same command.
 func TestForbiddenChannelIsPermittedLater(t *testing.T) {
