@@ -160,8 +160,8 @@ var topologies = []*topology{
 	{
 		name: "five masters, old data", lease: ofMany, locks: []string{"RedLock"},
 		start: masters(), connect: toMasters(ofNodes),
-		// Old data issue tokens again. And a late copy of an acquire that such a node has forgotten renews its vote, so that
-		// even Unlock of both holders may find a quorum: nothing is promised.
+		// Old data issue tokens again. And a counter that has not passed the token of a hold then does not prove that the node has
+		// voted for no other since, so even Unlock of both holders may find a quorum: nothing is promised.
 		faults: []string{"servers stop", "restart with old data"},
 	},
 }

@@ -48,6 +48,7 @@ type ballot struct {
 	confirmedUpTo time.Time     // the hold is confirmed up to then: a vote granted by then counts as older
 	lease         time.Duration // longest requested lease
 	token         int64
+	isRolledBack  bool // a node is known to have come back with old data: no counter proves anything any more
 
 	latestRound *renewalRound   // latest round of the watchdog
 	errands     []renewalErrand // by node; nil before the first renewal
@@ -219,6 +220,21 @@ func (b *ballot) owes(node int) int64 {
 	return b.token
 }
 
+// fellBehind records that the counter of a node without a vote is not past the token. If it was at the token while the node
+// voted, it is behind it now (the script says so): the node has come back with old data.
+func (b *ballot) fellBehind(node int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.isRolledBack = b.isRolledBack || b.votes[node].level >= b.token
+}
+
+// countersProve reports whether no node is known to have come back with old data.
+func (b *ballot) countersProve() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.isRolledBack
+}
+
 // ended returns what a reply to a release proves if the node has taken its vote back. The reply has neither stamp nor
 // age if the vote was old when the release was sent.
 func (b *ballot) ended(r reply, now time.Time) evidence {
@@ -228,8 +244,10 @@ func (b *ballot) ended(r reply, now time.Time) evidence {
 		return older
 	}
 	v, grantedBy := b.votes[r.node], now.Add(-r.age)
-	if r.stamp != v.stamp || grantedBy.Before(v.grantedBy) {
-		v.stamp, v.grantedBy = r.stamp, grantedBy
+	if r.stamp != v.stamp {
+		b.regranted(&v, r.stamp, grantedBy)
+	} else if grantedBy.Before(v.grantedBy) {
+		v.grantedBy = grantedBy
 	}
 	return b.state(&v)
 }

@@ -159,7 +159,8 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	if verdict != yes && !n.tally.incomplete() && l.quarantine != nil {
 		verdict = n.quarantined(ctx)
 	}
-	if n.tally.othersMayDecide() {
+	// In quarantine a node with old data gives no vote, and counts on from the tokens of the others after it.
+	if n.tally.othersMayDecide() && (l.quarantine != nil || b.countersProve()) {
 		verdict = n.askOthers(ctx, f, id, voters)
 	}
 	switch verdict {

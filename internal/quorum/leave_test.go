@@ -192,7 +192,7 @@ func TestReleaseReportsTheStateOfTheHold(t *testing.T) {
 func TestReleaseAsksTheOthersIfVotersAreSilent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		votes  string // of the voters, as in TestReleaseReportsTheStateOfTheHold,
+		votes  string // of the voters, as in TestReleaseReportsTheStateOfTheHold; 'o' it has come back with old data
 		others string // and of the other nodes: '-' nobody, since its last vote before the hold; 'v' nobody, it has voted since; 'b' another; '!' no answer
 		asked  bool
 		err    error
@@ -208,6 +208,8 @@ func TestReleaseAsksTheOthersIfVotersAreSilent(t *testing.T) {
 		{"++l", "--", true, nil},
 		{"+!!", "--", true, nil},
 		{"+!!", "-v", true, ErrDoubtful},
+		{"++!l", "-", true, nil},
+		{"++!o", "-", false, ErrDoubtful}, // the token of another may be from the old data, and below this hold's
 	} {
 		t.Run(c.votes+c.others, func(t *testing.T) {
 			t.Parallel()
@@ -216,7 +218,7 @@ func TestReleaseAsksTheOthersIfVotersAreSilent(t *testing.T) {
 			for _, s := range h.servers {
 				s.rdb.Set(bg, h.counter, 100, 0)
 			}
-			for i := 3; i < 5; i++ {
+			for i := len(c.votes); i < 5; i++ {
 				h.on(i, "acquire", faultproxy.Error)
 			}
 			id, _ := h.mustEnter()
@@ -232,6 +234,8 @@ func TestReleaseAsksTheOthersIfVotersAreSilent(t *testing.T) {
 					rdb.Set(bg, h.counter, 102, 0)
 				case 'b':
 					rdb.HSet(bg, h.record, "attempt", "another:1", "stamp", "102:1", "until", time.Now().Add(time.Hour).UnixMicro())
+				case 'o':
+					h.rollBack(i)
 				case '!':
 					h.on(i, "release", faultproxy.Error)
 				case 'l':

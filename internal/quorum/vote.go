@@ -78,7 +78,8 @@ func (b *ballot) learn(v *vote, r *reply, began, now time.Time, prompt time.Dura
 	case began.Before(v.read):
 		v.stamp, v.read, v.level = "", now, 0
 	default:
-		v.stamp, v.read, v.grantedBy, v.level = r.stamp, now, grantedBy, 0 // the counter may be lost too
+		b.regranted(v, r.stamp, grantedBy)
+		v.read = now
 	}
 	v.level = max(v.level, r.count)
 	switch {
@@ -112,11 +113,26 @@ func (b *ballot) state(v *vote) evidence {
 	return none
 }
 
+// regranted records a later grant. Each grant of a node raises its counter. So a count that the counter had reached before
+// shows that the node has come back with old data.
+func (b *ballot) regranted(v *vote, stamp string, grantedBy time.Time) {
+	n := countOf(stamp)
+	b.isRolledBack = b.isRolledBack || n <= v.level
+	v.stamp, v.grantedBy, v.level = stamp, grantedBy, n
+}
+
 // sole reports whether the node that granted a vote with this stamp had voted for no later hold before. A later hold
 // has a higher token on each of its nodes, because this hold has written its token back to a quorum. So a counter
-// that has not passed the token proves that there was none (model/lasted.pml).
+// that has not passed the token proves that there was none (model/lasted.pml). Once a node is known to have come back
+// with old data, no counter proves anything: a later hold may have got its token from there.
 func (b *ballot) sole(stamp string) bool {
+	n := countOf(stamp)
+	return !b.isRolledBack && n > 0 && n-1 <= b.token
+}
+
+// countOf returns the value that a grant gave to the counter, or 0 for no stamp.
+func countOf(stamp string) int64 {
 	count, _, _ := strings.Cut(stamp, ":")
-	n, err := strconv.ParseInt(count, 10, 64)
-	return err == nil && n-1 <= b.token
+	n, _ := strconv.ParseInt(count, 10, 64)
+	return n
 }

@@ -30,6 +30,7 @@ type course struct {
 	rounds   int
 	doubted  bool // one of them was no confirmation
 	losses   int
+	isKnown  bool // the client has read the vote, so it notices old data
 	now      int
 }
 
@@ -90,7 +91,7 @@ func (c *course) key() string {
 		}
 		return 0
 	}
-	k := fmt.Sprint(name(v.stamp), sole(v.stamp), v.read.IsZero(), c.ago(v.grantedBy), c.ago(v.regrantedFrom), c.ago(v.noOtherUntil), c.ago(c.confirmedAt), c.ago(c.confirmedUpTo),
+	k := fmt.Sprint(c.isKnown, c.isRolledBack, v.level, name(v.stamp), sole(v.stamp), v.read.IsZero(), c.ago(v.grantedBy), c.ago(v.regrantedFrom), c.ago(v.noOtherUntil), c.ago(c.confirmedAt), c.ago(c.confirmedUpTo),
 		"|", min(c.counter, 9), c.ours, name(c.stamp), sole(c.stamp), v.stray, c.now-c.granted, c.now-c.rival, c.rival == 0,
 		"|", c.acquires, c.read, c.ago(began(c.began)), c.rounds, c.doubted, c.losses)
 	for _, r := range c.requests {
@@ -107,10 +108,10 @@ func (c *course) step(what string, do func(c *course)) *course {
 	next := &course{
 		counter: c.counter, ours: c.ours, stamp: c.stamp, granted: c.granted, rival: c.rival, acquires: c.acquires, unsure: c.unsure, read: c.read,
 		requests: slices.Clone(c.requests), replies: slices.Clone(c.replies), began: c.began, rounds: c.rounds, doubted: c.doubted, losses: c.losses,
-		now: c.now + 1, steps: c.steps + "; " + what,
+		isKnown: c.isKnown, now: c.now + 1, steps: c.steps + "; " + what,
 	}
 	b := &next.ballot
-	b.votes, b.confirmedAt, b.confirmedUpTo, b.token = slices.Clone(c.votes), c.confirmedAt, c.confirmedUpTo, c.token
+	b.votes, b.confirmedAt, b.confirmedUpTo, b.token, b.isRolledBack = slices.Clone(c.votes), c.confirmedAt, c.confirmedUpTo, c.token, c.isRolledBack
 	do(next)
 	return next
 }
@@ -177,8 +178,16 @@ func (c *course) nexts(t *testing.T) (all []*course) {
 	if c.ours && c.losses < 2 {
 		add("loses the vote", func(c *course) { c.ours, c.losses = false, c.losses+1 })
 	}
+	if c.isKnown && c.ours && c.counter >= c.token {
+		add("comes back with old data", func(c *course) { c.ours, c.counter = false, 2 })
+	}
 	if !c.ours && c.rival == 0 {
-		add("another hold comes and goes", func(c *course) { c.counter, c.rival = max(c.counter+1, c.token+1), c.now })
+		add("another hold comes and goes", func(c *course) {
+			c.rival = c.now
+			if c.counter++; !c.isKnown { // otherwise its token may be from the old data
+				c.counter = max(c.counter, c.token+1)
+			}
+		})
 	}
 	if c.acquires > 0 {
 		add("ACQ", func(c *course) {
@@ -235,11 +244,16 @@ func (c *course) nexts(t *testing.T) (all []*course) {
 func TestVoteInEveryOrder(t *testing.T) {
 	t.Parallel()
 	met := map[evidence]bool{}
-	for acquires := range 3 {
-		start := &course{counter: 6, acquires: acquires, unsure: acquires > 1, now: 1}
-		start.doubted = acquires > 0 // with both there are three times as many courses
+	for acquires := range 4 {
+		start := &course{counter: 6, acquires: acquires % 3, unsure: acquires == 2, isKnown: acquires == 3, now: 1}
+		start.doubted = start.acquires > 0 // with both there are three times as many courses
 		start.votes = make([]vote, 1)
-		start.won(7, []grant{{}}, instant(1), promptFloor)
+		won := grant{}
+		if start.isKnown {
+			start.grant()
+			won = grant{stamp: start.stamp, count: start.counter, level: start.counter}
+		}
+		start.won(7, []grant{won}, instant(1), promptFloor)
 		visited, level := map[string]bool{}, []*course{start}
 		for step := range courseSteps + 1 {
 			var next []*course
@@ -263,7 +277,7 @@ func TestVoteInEveryOrder(t *testing.T) {
 			}
 			level = next
 		}
-		t.Logf("%d copies of the acquire: %d courses", acquires, len(visited))
+		t.Logf("%d copies of the acquire, the vote is known: %v: %d courses", start.acquires, start.isKnown, len(visited))
 	}
 	if len(met) != 4 {
 		t.Errorf("only %d states were met", len(met))
