@@ -87,15 +87,19 @@ func (c *checker) fails(unlock ast.Stmt) bool {
 		callee := c.callee(call)
 		return callee == nil || !strings.HasPrefix(callee.Name(), "Exit") && callee.Name() != "Goexit"
 	case *ast.ReturnStmt:
-		return len(last.Results) > 0 && c.isFailure(last.Results[len(last.Results)-1], c.failure(block))
+		known := c.failure(block)
+		if len(last.Results) == 0 {
+			return known != nil
+		}
+		return c.isFailure(last.Results[len(last.Results)-1], known)
 	}
 	return false
 }
 
 // failure is the variable that is an error in the whole block, because an if asks for that; nil if there is none.
-func (c *checker) failure(block *ast.BlockStmt) *types.Var {
+func (c *checker) failure(block ast.Node) *types.Var {
 	around, ok := c.parents[block].(*ast.IfStmt)
-	if !ok || around.Body != block {
+	if !ok || block != ast.Node(around.Body) {
 		return nil
 	}
 	compare, ok := ast.Unparen(around.Cond).(*ast.BinaryExpr)

@@ -115,8 +115,9 @@ func (c *checker) unlocks(f *function) {
 		}
 		switch p := c.parents[call].(type) {
 		case *ast.DeferStmt:
-			if c.pilesUp(f, p, call) {
-				return // deferred reports it
+			// deferred reports those that pile up.
+			if c.pilesUp(f, p, call) || c.failure(c.parents[p]) != nil && c.fails(p) {
+				return
 			}
 		case *ast.ExprStmt:
 			if c.fails(p) {

@@ -47,6 +47,24 @@ func onFailure(ctx context.Context, lease *rlock.Lease) error {
 	return nil
 }
 
+func leavesEarly(ctx context.Context, lease *rlock.Lease) {
+	if lease.Token() == 0 {
+		lease.Unlock(ctx) // want `error of Unlock is dropped`
+		return
+	}
+	_ = lease.Unlock(ctx)
+}
+
+func triesEach(ctx context.Context, lease *rlock.Lease, n int) error {
+	defer lease.Unlock(ctx) // want `error of Unlock is dropped`
+	for range n {
+		if work(ctx) == nil {
+			return nil
+		}
+	}
+	return errors.New("none")
+}
+
 // What follows is right.
 
 // The caller learns of the failure: it does not take the work as done under the lock.
@@ -67,6 +85,20 @@ func failed(ctx context.Context, lease *rlock.Lease) (int, error) {
 		log.Fatal(err)
 	}
 	return 0, lease.Unlock(ctx)
+}
+
+func failedWithoutAResult(ctx context.Context, lease *rlock.Lease) {
+	if err := work(ctx); err != nil {
+		log.Print(err)
+		lease.Unlock(ctx)
+		return
+	}
+	if err := work(ctx); err != nil {
+		defer lease.Unlock(ctx)
+		log.Print(err)
+		return
+	}
+	_ = lease.Unlock(ctx)
 }
 
 func work(context.Context) error { return nil }
