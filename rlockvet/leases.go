@@ -168,7 +168,7 @@ func (c *checker) deferred(f *function, d *ast.DeferStmt) {
 // that ends with the defer collects locks, to have all of them after the loop; one that also unlocks without defer has
 // the defer for what goes wrong.
 func (c *checker) pilesUp(f *function, d *ast.DeferStmt, unlock *ast.CallExpr) bool {
-	if !c.repeats(f, d) || c.endsTurn(d) {
+	if !c.repeats(f, d) || c.endsTurn(d) || c.isOnce(d) {
 		return false
 	}
 	for _, id := range c.uses(f.body, c.variable(receiver(unlock))) {
@@ -177,6 +177,25 @@ func (c *checker) pilesUp(f *function, d *ast.DeferStmt, unlock *ast.CallExpr) b
 		}
 	}
 	return true
+}
+
+// isOnce reports whether a node in a loop is under a condition such as !leads or lease == nil that the same branch ends:
+// it gives its variable another value, so that only one turn gets there.
+func (c *checker) isOnce(n ast.Node) bool {
+	around, ok := n.(*ast.IfStmt)
+	if !ok {
+		_, block := n.(*ast.BlockStmt)
+		_, deferred := n.(*ast.DeferStmt)
+		return (block || deferred) && c.isOnce(c.parents[n])
+	}
+	var v *types.Var
+	switch condition := ast.Unparen(around.Cond).(type) {
+	case *ast.UnaryExpr:
+		v = c.variable(condition.X)
+	case *ast.BinaryExpr:
+		v = c.variable(c.compared(condition))
+	}
+	return v != nil && !isError(v.Type()) && slices.ContainsFunc(c.uses(around.Body, v), c.isWrite) || c.isOnce(c.parents[n])
 }
 
 // endsTurn reports whether what follows a statement in the body of a loop only stores something.

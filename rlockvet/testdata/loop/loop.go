@@ -93,6 +93,37 @@ func eachUnlockedOnFailure(ctx context.Context, locks []rlock.Locker) error {
 
 func count(context.Context) int { return 1 }
 
+func onceForAll(ctx context.Context, locks []rlock.Locker, done bool) (err error) {
+	if !done {
+		done = true
+		for _, l := range locks {
+			lease, err := l.Lock(ctx)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = lease.Unlock(ctx) }() // want `Unlock is deferred in a loop`
+			if err := work(lease.Context(ctx)); err != nil {
+				return err
+			}
+		}
+	}
+	return err
+}
+
+func whileItWorks(ctx context.Context, locks []rlock.Locker) (err error) {
+	for _, l := range locks {
+		lease, err := l.Lock(ctx)
+		if err == nil {
+			defer func() { _ = lease.Unlock(ctx) }() // want `Unlock is deferred in a loop`
+			err = work(lease.Context(ctx))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return err
+}
+
 // What follows is right.
 
 func collected(ctx context.Context, locks []rlock.Locker) error {
@@ -176,6 +207,41 @@ func eachInAFunction(ctx context.Context, locks []rlock.Locker) error {
 			return work(lease.Context(ctx))
 		}()
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func leader(ctx context.Context, l rlock.Locker, n int) error {
+	var lease *rlock.Lease
+	leads := false
+	for range n {
+		if !leads {
+			var err error
+			if lease, err = l.TryLock(ctx); err != nil {
+				continue
+			}
+			defer func() { _ = lease.Unlock(ctx) }()
+			leads = true
+		}
+		if err := work(lease.Context(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func ifItHasNone(ctx context.Context, l rlock.Locker, n int) (err error) {
+	var lease *rlock.Lease
+	for range n {
+		if lease == nil {
+			if lease, err = l.Lock(ctx); err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, lease.Unlock(ctx)) }()
+		}
+		if err := work(lease.Context(ctx)); err != nil {
 			return err
 		}
 	}
