@@ -3,7 +3,7 @@ package rlockvet
 import (
 	"go/ast"
 	"go/types"
-	"slices"
+	"regexp"
 	"strings"
 
 	"golang.org/x/tools/go/cfg"
@@ -54,8 +54,11 @@ func (c *checker) afterFatal(call *ast.CallExpr) bool {
 	return f != nil && (f.Name() == "Fatal" || f.Name() == "Panic") || c.afterFatal(before)
 }
 
+// never are the names of functions that never return, such as Exit, Fatalf and PanicContext, but not Panics.
+var never = regexp.MustCompile(`^(Exit|Fatal|FailNow|Goexit|Panic)(f|ln|w)?([A-Z]|$)`)
+
 // neverReturns reports whether a function never returns, by its name. A name such as FatalIf or PanicOnError is of one
-// that does.
+// that does, and so is ExitCode, by its result.
 func neverReturns(f *types.Func) bool {
 	name := f.Name()
 	begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
@@ -67,7 +70,7 @@ func neverReturns(f *types.Func) bool {
 	case name == "Skip", name == "Skipf", name == "SkipNow":
 		return inTestPackage(f) || isOfTest(f)
 	}
-	return slices.ContainsFunc([]string{"Exit", "Fatal", "FailNow", "Goexit", "Panic"}, begins)
+	return never.MatchString(name) && (f.Signature().Results().Len() == 0 || begins("FailNow"))
 }
 
 // inTestPackage reports whether the package of a function is testify's require or Ginkgo: what fails or skips there

@@ -90,6 +90,9 @@ func byTestify(ctx context.Context, l *rlock.Lock, t *testing.T, r *require.Asse
 		require.FailNow(t, "free")
 	}
 	if _, err := l.TryLock(ctx); err == nil {
+		assert.FailNow(t, "free")
+	}
+	if _, err := l.TryLock(ctx); err == nil {
 		r.Fail("free")
 	}
 	if _, err := l.TryLock(ctx); err == nil { // want `lease of TryLock is dropped`

@@ -6,4 +6,10 @@ type TestingT interface {
 }
 
 func Fail(t TestingT, message string, args ...any) bool { t.Errorf(message); return false }
-func Error(t TestingT, err error, args ...any) bool     { return err != nil }
+
+func FailNow(t TestingT, message string, args ...any) bool {
+	t.(interface{ FailNow() }).FailNow()
+	return false
+}
+
+func Error(t TestingT, err error, args ...any) bool { return err != nil }
