@@ -300,6 +300,10 @@ func (w *walk) eval(e ast.Expr, fresh bool) answer {
 				return answerOf(e.Op == token.EQL)
 			}
 		}
+		isErr := func(e ast.Expr) bool { return fresh && w.err != nil && w.variable(e) == w.err }
+		if isErr(e.X) && w.isFailure(e.Y, nil) || isErr(e.Y) && w.isFailure(e.X, nil) {
+			return answerOf(e.Op == token.NEQ)
+		}
 	case *ast.CallExpr:
 		// errors.Is(err, nil) is the only way in which these are true of nil.
 		if fresh && w.fromPackage(e, "errors") && len(e.Args) == 2 && w.variable(e.Args[0]) == w.err && w.err != nil && !w.isNil(e.Args[1]) {

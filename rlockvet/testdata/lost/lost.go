@@ -479,3 +479,20 @@ func withoutItsError(ctx context.Context, l *rlock.Lock) error {
 	}
 	return lease.Unlock(ctx)
 }
+
+func comparedWithAnError(ctx context.Context, l *rlock.Lock) error {
+	lease, err := l.TryLock(ctx) // want `not unlocked on a path to the end of the function`
+	if err == rlock.ErrNotAcquired {
+		return nil
+	}
+	if rlock.ErrUnreachable == err {
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	if err := work(ctx); err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
+}
