@@ -179,10 +179,27 @@ func (w *walk) leave(b *cfg.Block, answer answer, s state) {
 }
 
 func (w *walk) enter(b *cfg.Block, s state) {
-	if at := (step{b, s}); !w.seen[at] {
+	if at := (step{b, s}); !w.seen[at] && !w.followsLastTurn(b) {
 		w.seen[at] = true
 		w.block(b, 0, s)
 	}
+}
+
+// followsLastTurn reports whether a block follows a loop that ends the value, and that compares its counter: it may do so
+// in its last turn.
+func (w *walk) followsLastTurn(b *cfg.Block) bool {
+	var counter *types.Var
+	var body *ast.BlockStmt
+	switch loop := b.Stmt.(type) {
+	case *ast.RangeStmt:
+		counter, body = w.variable(loop.Key), loop.Body
+	case *ast.ForStmt:
+		body = loop.Body
+		if post, ok := loop.Post.(*ast.IncDecStmt); ok {
+			counter = w.variable(post.X)
+		}
+	}
+	return (b.Kind == cfg.KindForDone || b.Kind == cfg.KindRangeDone) && w.call.End() < body.Pos() && w.ends(body) && w.compares(body, counter)
 }
 
 // missing records that blocks begin without the value.

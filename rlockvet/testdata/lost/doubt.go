@@ -497,3 +497,91 @@ func inASelect(ctx context.Context, l *rlock.Lock, tick <-chan int) error {
 		}
 	}
 }
+
+func inTheLastTurn(ctx context.Context, l *rlock.Lock) error {
+	lease, err := l.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range 3 {
+		_ = work(ctx)
+		if i == 2 {
+			return lease.Unlock(ctx)
+		}
+	}
+	return nil
+}
+
+func breaksInTheLastTurn(ctx context.Context, l *rlock.Lock, n int) error {
+	lease, err := l.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	for i := 0; i < n; i++ {
+		_ = work(ctx)
+		if i+1 == n {
+			err = lease.Unlock(ctx)
+			break
+		}
+	}
+	return err
+}
+
+func inAnyTurnButTheLast(ctx context.Context, l *rlock.Lock, names []string) error {
+	lease, err := l.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range names {
+		if i < len(names)-1 {
+			_ = work(ctx)
+			continue
+		}
+		return lease.Unlock(ctx)
+	}
+	return nil
+}
+
+func onlyInATurnThatFails(ctx context.Context, l *rlock.Lock) error {
+	lease, err := l.Lock(ctx) // want `not unlocked on a path to the end of the function`
+	if err != nil {
+		return err
+	}
+	for i := range 3 {
+		if err := work(context.WithValue(ctx, key{}, i)); err != nil {
+			return errors.Join(err, lease.Unlock(ctx))
+		}
+	}
+	return nil
+}
+
+func countsItsTurns(ctx context.Context, l *rlock.Lock, verbose bool) error {
+	lease, err := l.Lock(ctx) // want `not unlocked on a path to the end of the function`
+	if err != nil {
+		return err
+	}
+	for i := range 3 {
+		if i < 2 {
+			_ = work(ctx)
+		}
+	}
+	if verbose {
+		return nil
+	}
+	return lease.Unlock(ctx)
+}
+
+type key struct{}
+
+func inATurnThatAcquires(ctx context.Context, l *rlock.Lock) error {
+	for i := range 3 {
+		lease, err := l.Lock(ctx) // want `not unlocked on a path to the end of the function`
+		if err != nil {
+			return err
+		}
+		if i == 2 {
+			return lease.Unlock(ctx)
+		}
+	}
+	return nil
+}
