@@ -11,7 +11,7 @@ var silent = []string{"Deadline", "HoldID", "Name", "String"}
 
 // outer reports work with the context that was passed to the acquire, where nothing asks the lease whether it is lost
 // before Unlock does. A section that has the lease's context may use the outer one on purpose, for what has to be done
-// after a loss too: only -anycontext reports that.
+// after a loss too: only -anycontext reports that. Work that also runs without the lock needs none.
 func (c *checker) outer(f *function, g grant) {
 	if g.value == nil || len(g.call.Args) == 0 {
 		return
@@ -22,7 +22,7 @@ func (c *checker) outer(f *function, g grant) {
 	}
 	reported := false
 	for _, r := range c.follow(f, g, func(n ast.Node) bool { return c.unlocksIn(n, g.value) }) {
-		if _, later := r.Node.(*ast.DeferStmt); later {
+		if _, later := r.Node.(*ast.DeferStmt); later || r.optional {
 			continue
 		}
 		eachCall(r.Node, func(call *ast.CallExpr) {

@@ -72,8 +72,8 @@ type walk struct {
 	body *ast.BlockStmt
 	at   place
 	ends func(ast.Node) bool
-	// without are the blocks whose end is also reached without the value: the call did not run, it failed, or the value
-	// has ended. A condition there may be about whether there is a value, by a variable such as got or held.
+	// without are the blocks that are also reached without the value: the call did not run, it failed, or the value has
+	// ended. A condition there may be about whether there is a value, by a variable such as got or held.
 	without map[*cfg.Block]bool
 	// informed are the variables of calls that get the error, such as errors.As(err, &refused), or an answer about the
 	// grant, such as held.Store(err == nil). A condition that has one of them is about the grant.
@@ -100,6 +100,7 @@ type reached struct {
 	ast.Node
 	ends     bool // the path ends at the node
 	straight bool // a straight path leads to the node
+	optional bool // the node may run without the value too
 }
 
 // follow returns the nodes that may run after a grant, up to those that end the paths. Paths on which the grant has
@@ -125,7 +126,7 @@ func (w *walk) block(b *cfg.Block, from int, s state) {
 	for i := from; i < len(b.Nodes); i++ {
 		n := b.Nodes[i]
 		ends := w.ends(n)
-		w.reach(n, ends, s.straight)
+		w.reach(n, ends, s.straight, w.without[b])
 		w.inform(n, s.fresh)
 		if condition, ok := n.(ast.Expr); ok && !ends && i == len(b.Nodes)-1 && len(b.Succs) == 2 && w.isBool(condition) {
 			answer = w.eval(condition, s.fresh)
@@ -137,7 +138,7 @@ func (w *walk) block(b *cfg.Block, from int, s state) {
 		effect := w.effect(n, s.fresh)
 		if ends || effect == derives {
 			if again := (place{b, i}) == w.at; !again {
-				w.missingAfter(b)
+				w.missing(b.Succs...)
 			}
 			return
 		}
@@ -147,12 +148,12 @@ func (w *walk) block(b *cfg.Block, from int, s state) {
 	w.leave(b, answer, s)
 }
 
-func (w *walk) reach(n ast.Node, ends, straight bool) {
+func (w *walk) reach(n ast.Node, ends, straight, optional bool) {
 	i, ok := w.places[n]
 	if !ok {
 		i = len(w.reached)
 		w.places[n] = i
-		w.reached = append(w.reached, reached{Node: n})
+		w.reached = append(w.reached, reached{Node: n, optional: optional})
 	}
 	w.reached[i].ends = w.reached[i].ends || ends
 	w.reached[i].straight = w.reached[i].straight || straight
@@ -205,16 +206,10 @@ func (w *walk) followsLastTurn(b *cfg.Block) bool {
 // missing records that blocks begin without the value.
 func (w *walk) missing(blocks ...*cfg.Block) {
 	for _, b := range blocks {
-		if b != w.at.block {
-			w.missingAfter(b)
+		if b != w.at.block && !w.without[b] {
+			w.without[b] = true
+			w.missing(b.Succs...)
 		}
-	}
-}
-
-func (w *walk) missingAfter(b *cfg.Block) {
-	if !w.without[b] {
-		w.without[b] = true
-		w.missing(b.Succs...)
 	}
 }
 

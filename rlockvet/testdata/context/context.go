@@ -187,3 +187,22 @@ func deferredWithItsError(ctx context.Context, l *rlock.Lock) (err error) {
 	}()
 	return work(ctx) // want `work continues`
 }
+
+func withoutTheLockToo(ctx context.Context, l *rlock.Lock) error {
+	lease, err := l.TryLock(ctx)
+	if err == nil {
+		defer func() { _ = lease.Unlock(ctx) }()
+	}
+	return work(ctx)
+}
+
+func sometimesLocked(ctx context.Context, l *rlock.Lock, shared bool) error {
+	if shared {
+		lease, err := l.Lock(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = lease.Unlock(ctx) }()
+	}
+	return work(ctx)
+}
