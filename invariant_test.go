@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,11 +37,11 @@ func setTokens(t *testing.T, rdb redis.UniversalClient, change func(key string, 
 func TestTokenThatDoesNotRiseEndsItsHold(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		rdb := b.Client(t)
-		c := locktest.NewClient(t, rdb)
+		rdb, r := b.Client(t), &locktest.Recorder{}
+		c := locktest.NewClient(t, rdb, rlock.WithObserver(r))
 		for _, k := range locktest.Types {
 			if !k.Shared {
-				t.Run(k.Name, func(t *testing.T) { tokensFall(t, k.Open(c, k.Name), rdb) })
+				t.Run(k.Name, func(t *testing.T) { tokensFall(t, r, k.Open(c, k.Name), rdb) })
 			}
 		}
 	})
@@ -51,15 +52,16 @@ func TestTokenOfARedLockThatDoesNotRiseEndsItsHold(t *testing.T) {
 	t.Parallel()
 	var clients []*rlock.Client
 	var nodes []redis.UniversalClient
+	r := &locktest.Recorder{}
 	for range 3 {
 		rdb := locktest.OnMiniredis(t).Client(t)
-		nodes, clients = append(nodes, rdb), append(clients, locktest.NewClient(t, rdb))
+		nodes, clients = append(nodes, rdb), append(clients, locktest.NewClient(t, rdb, rlock.WithObserver(r)))
 	}
 	l, err := rlock.NewRedLock("stock", clients)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokensFall(t, l, nodes...)
+	tokensFall(t, r, l, nodes...)
 
 	before := locktest.MustLock(t, l)
 	locktest.MustUnlock(t, before)
@@ -71,7 +73,17 @@ func TestTokenOfARedLockThatDoesNotRiseEndsItsHold(t *testing.T) {
 	locktest.MustUnlock(t, after)
 }
 
-func tokensFall(t *testing.T, l locktest.AnyLock, servers ...redis.UniversalClient) {
+// reported fails the test unless the latest event of an acquire has this error.
+func reported(t *testing.T, r *locktest.Recorder, err error) {
+	t.Helper()
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if e := r.Acquires[len(r.Acquires)-1]; e.Err == nil || e.Err.Error() != err.Error() || e.HoldID != "" {
+		t.Errorf("%v is reported as %+v", err, e)
+	}
+}
+
+func tokensFall(t *testing.T, r *locktest.Recorder, l locktest.AnyLock, servers ...redis.UniversalClient) {
 	t.Helper()
 	locktest.MustUnlock(t, locktest.MustLock(t, l))
 	for _, rdb := range servers {
@@ -86,6 +98,7 @@ func tokensFall(t *testing.T, l locktest.AnyLock, servers ...redis.UniversalClie
 	if !errors.Is(err, rlock.ErrRefused) || !strings.Contains(err.Error(), "is not greater than "+strconv.FormatInt(high.Token(), 10)) {
 		t.Fatalf("after the fall: %v", err)
 	}
+	reported(t, r, err)
 	if locked, err := l.IsLocked(bg); locked || err != nil {
 		t.Fatalf("locked %v, %v", locked, err)
 	}
@@ -109,11 +122,13 @@ func TestReplyForAnotherHoldIsReported(t *testing.T) {
 		}
 		return err
 	}})
-	l := locktest.NewClient(t, rdb).NewLock("stock")
+	r := &locktest.Recorder{}
+	l := locktest.NewClient(t, rdb, rlock.WithObserver(r)).NewLock("stock")
 	_, err := l.TryLock(bg)
 	if !errors.Is(err, rlock.ErrRefused) || !strings.Contains(err.Error(), "unexpected reply") {
 		t.Fatalf("after a reply for another hold: %v", err)
 	}
+	reported(t, r, err)
 	mixed = false
 	if locked, err := l.IsLocked(bg); locked || err != nil { // by the request whose reply was mixed up
 		t.Fatalf("locked %v, %v", locked, err)
@@ -222,4 +237,34 @@ func TestFallOfTokensIsReportedToOneCaller(t *testing.T) {
 	if failed != 1 {
 		t.Errorf("%d callers got the error", failed)
 	}
+}
+
+// The reply to a renewal that comes after the deadline is no renewal: the lease has ended, and the loss is reported.
+func TestRenewalThatIsAnsweredTooLateIsALoss(t *testing.T) {
+	t.Parallel()
+	rdb, r := locktest.OnMiniredis(t).Client(t), &locktest.Recorder{}
+	var lease atomic.Pointer[rlock.Lease]
+	var answered atomic.Int64
+	late := func(next func() error) error {
+		err := next()
+		if l := lease.Load(); l != nil && err == nil {
+			<-l.Done()
+			answered.Add(1)
+		}
+		return err
+	}
+	rdb.AddHook(&locktest.ScriptHook{
+		One:  func(_ redis.Cmder, next func() error) error { return late(next) },
+		Pipe: func(_ []redis.Cmder, next func() error) error { return late(next) },
+	})
+	l := locktest.MustLock(t, locktest.NewClient(t, rdb, rlock.WithObserver(r), rlock.WithWatchdogLease(2*time.Second)).NewLock("stock"))
+	lease.Store(l)
+	<-l.Done()
+	locktest.Eventually(t, "the loss is reported, and a renewal is answered", func() bool {
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		return answered.Load() > 0 && len(r.Losses) == 1 && r.Losses[0].HoldID == l.HoldID() && errors.Is(r.Losses[0].Cause, rlock.ErrUnreachable)
+	})
+	lease.Store(nil)
+	locktest.WantErr(t, l.Unlock(bg), rlock.ErrLeaseLost, rlock.ErrUnreachable)
 }

@@ -296,6 +296,42 @@ func TestReleaseWritesTheTokenToNodesThatForgot(t *testing.T) {
 	}
 }
 
+// Nodes that come back with old data grant their votes again, to a renewal whose replies are lost. In between another hold
+// may have come and gone, with a token below this one's, so what the counters say at the release proves nothing.
+func TestReleaseOfVotesThatWereGrantedAgainOnOldData(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 5))
+	h.warm()
+	for _, s := range h.servers {
+		s.rdb.Set(bg, h.counter, 100, 0)
+	}
+	id, _ := h.mustEnter()
+	h.quiet()
+	time.Sleep(2 * h.prompt(0)) // a vote of before that counts as one of the acquire
+	var met []func()
+	for i := range 3 {
+		h.rollBack(i)
+		met = append(met, h.on(i, "renew", faultproxy.SwallowReply))
+	}
+	if got := h.Renew(id, lease).Do(bg, budget); got.Err == nil {
+		t.Fatalf("a renewal without the replies of a quorum: %+v", got)
+	}
+	for _, met := range met {
+		met()
+	}
+	h.pass()
+	for i := range 3 {
+		eventually(t, "the node is reachable", func() bool { return !h.nodes[i].Wire.IsLost(nodeTimeout) })
+	}
+	if v := h.votes(); strings.Count(v, id) != 5 {
+		t.Fatalf("votes %s", v)
+	}
+	if got := h.Release(id, 0).Do(bg, budget); !errors.Is(got.Err, ErrDoubtful) {
+		t.Errorf("%+v", got)
+	}
+	h.settled()
+}
+
 // A release that is cut off is not begun again: the watchdogs go on with it.
 func TestCanceledReleaseContinues(t *testing.T) {
 	t.Parallel()
