@@ -135,12 +135,12 @@ func TestQueuedHoldsLastWhileTheirSlotMoves(t *testing.T) {
 	for _, k := range locktest.QueuedTypes {
 		t.Run(k.Name, func(t *testing.T) {
 			name := "{queued moves " + k.Name + "} lock"
-			l := k.Open(locktest.NewClient(t, c.Client(), rlock.WithWatchdogLease(1500*time.Millisecond)), name)
+			l := k.Open(locktest.NewClient(t, c.Client(), rlock.WithWatchdogLease(4500*time.Millisecond)), name)
 			lease := locktest.MustLock(t, l)
 			slot := c.Slot(name)
 			var again *rlock.Lease
 			c.MigrateSlotWith(slot, elsewhere(c, slot), func() {
-				for range 4 {
+				for range 2 {
 					was := lease.Deadline()
 					locktest.Eventually(t, "it is renewed or lost", func() bool { return lease.Deadline().After(was) || lease.Err() != nil })
 				}
