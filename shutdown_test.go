@@ -83,7 +83,7 @@ func TestShutdownFreesNoLockUnderItsHolder(t *testing.T) {
 func TestLossDuringShutdown(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		c := b.NewClient(t, rlock.WithWatchdogLease(locktest.Ample(1500*time.Millisecond)))
+		c := b.NewClient(t, rlock.WithWatchdogLease(6*time.Second))
 		removed := locktest.MustLock(t, c.NewLock("removed"))
 		fixed := locktest.MustLock(t, c.NewLock("fixed"), rlock.WithLease(200*time.Millisecond))
 		done := locktest.ShutDown(bg, c, removed, fixed)
@@ -106,7 +106,7 @@ func TestLossDuringShutdown(t *testing.T) {
 func TestShutdownWithForceUnlockedHolds(t *testing.T) {
 	t.Parallel()
 	locktest.EachRedis(t, func(t *testing.T, b *locktest.Backend) {
-		c, other := b.NewClient(t, rlock.WithWatchdogLease(locktest.Ample(1500*time.Millisecond))), b.NewClient(t)
+		c, other := b.NewClient(t, rlock.WithWatchdogLease(6*time.Second)), b.NewClient(t)
 		renewed := locktest.MustLock(t, c.NewLock("renewed"))
 		fixed := locktest.MustLock(t, c.NewLock("fixed"), rlock.WithLease(time.Minute))
 		for _, name := range []string{"renewed", "fixed"} {

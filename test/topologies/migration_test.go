@@ -34,7 +34,7 @@ func elsewhere(c *redistest.Cluster, slot int) *redistest.Server {
 
 func migrates(t *testing.T, c *redistest.Cluster, mode rlock.PubSubMode) {
 	pubsub := rlock.WithPubSub(mode)
-	a := locktest.Join(t, c.Client(), pubsub, rlock.WithWatchdogLease(1500*time.Millisecond))
+	a := locktest.Join(t, c.Client(), pubsub, rlock.WithWatchdogLease(3*time.Second))
 	b := locktest.Join(t, c.Client(), pubsub, rlock.WithLongestPoll(locktest.Patient))
 	other := locktest.Join(t, c.Client(), pubsub)
 	tag := "{moves-" + string(mode) + "}"
@@ -61,7 +61,7 @@ func migrates(t *testing.T, c *redistest.Cluster, mode rlock.PubSubMode) {
 	if err := held.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if mode != rlock.PubSubPlain {
+	if mode != rlock.PubSubPlain && !redistest.IsOld() {
 		// The old node has ended the subscription; the new one has it now.
 		b.Parked(t, tag+"long", looked+1)
 	}
