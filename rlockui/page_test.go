@@ -133,18 +133,38 @@ const contrasts = `(() => {
   const bad = [];
   for (const e of document.querySelectorAll("body *")) {
     const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
-    if (!own || !e.checkVisibility() || e.tagName === "NOSCRIPT") continue;
-    const style = getComputedStyle(e);
+    const hint = e.placeholder && !e.value;
+    if (!own && !hint || !e.checkVisibility() || e.tagName === "NOSCRIPT") continue;
+    const style = getComputedStyle(e, hint ? "::placeholder" : null);
     let back = [255, 255, 255];
     for (let p = e; p; p = p.parentElement) {
       const c = rgb(getComputedStyle(p).backgroundColor);
       if (c.length < 4 || c[3] > 0) { back = c; break; }
     }
-    const a = light(rgb(e.namespaceURI.endsWith("svg") ? style.fill : style.color)), z = light(back);
+    const ink = rgb(e.namespaceURI.endsWith("svg") ? style.fill : style.color);
+    const cover = (ink[3] ?? 1) * style.opacity;
+    const a = light([0, 1, 2].map(i => cover * ink[i] + (1 - cover) * back[i])), z = light(back);
     const ratio = (Math.max(a, z) + .05) / (Math.min(a, z) + .05);
-    if (ratio < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5)) bad.push(e.tagName + " " + e.textContent.slice(0, 30) + " " + ratio.toFixed(2));
+    if (ratio < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5)) bad.push(e.tagName + " " + (e.placeholder || e.textContent).slice(0, 30) + " " + ratio.toFixed(2));
   }
   return bad;
+})()`
+
+// wraps reports whether the widest clock of a timeline needs more than one line.
+const wraps = `(() => {
+  const e = document.querySelector("#l-events time"), text = e.textContent, range = document.createRange();
+  e.textContent = "10:28:09 PM";
+  range.selectNodeContents(e);
+  const lines = range.getClientRects().length;
+  e.textContent = text;
+  return lines > 1;
+})()`
+
+// arrows returns the number of arrows whose head has the color of their line, and the number of all.
+const arrows = `(() => {
+  const all = [...document.querySelectorAll("#graph svg > path")];
+  const head = p => document.querySelector(p.getAttribute("marker-end").slice(4, -1) + " path");
+  return [all.filter(p => getComputedStyle(head(p)).fill === getComputedStyle(p).stroke).length, all.length];
 })()`
 
 // A fleet with all that the pages can show.
@@ -220,6 +240,17 @@ func TestPagesInChromium(t *testing.T) {
 				}
 				if bad := js[[]string](b, "%s", contrasts); len(bad) > 0 {
 					t.Errorf("%s, %s: contrasts %q", hash, scheme, bad)
+				}
+				switch hash {
+				case "#/waits":
+					if n := js[[]int](b, "%s", arrows); n[0] != n[1] || n[1] != 2 {
+						t.Errorf("%s: %d of %d arrows have one color", scheme, n[0], n[1])
+					}
+				case "#/", "#/clients", "#/nodes":
+				default:
+					if js[bool](b, "%s", wraps) {
+						t.Errorf("a clock wraps at a width of %d", width)
+					}
 				}
 				b.screenshot(fmt.Sprintf("%s-%d-%s", scheme, width, strings.Trim(js[string](b, "page"), "#/")))
 			}

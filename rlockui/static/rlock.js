@@ -194,9 +194,11 @@ function drawGraph(v) {
   });
   if (!drawn.length) { $("graph").replaceChildren(); return; }
   const g = svg("svg", {viewBox: "0 0 640 420", role: "img", "aria-label": "Clients as circles, with an arrow from each that waits to the holder"});
-  const arrow = svg("marker", {id: "arrow", viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 8, markerHeight: 8, orient: "auto"});
-  arrow.append(svg("path", {d: "M0 0L10 5L0 10z"}));
-  g.append(arrow);
+  for (const id of ["arrow", "cycle-arrow"]) {
+    const arrow = svg("marker", {id: id, viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 8, markerHeight: 8, orient: "auto"});
+    arrow.append(svg("path", {d: "M0 0L10 5L0 10z"}));
+    g.append(arrow);
+  }
   const spot = new Map([...at.keys()].map((c, i) => {
     const a = 2 * Math.PI * i / at.size - Math.PI / 2;
     return [c, [320 + 210 * Math.cos(a), 200 + 150 * Math.sin(a)]];
@@ -205,7 +207,7 @@ function drawGraph(v) {
     const [x1, y1] = spot.get(w.waiterClient), [x2, y2] = spot.get(w.holderClient);
     const mx = (x1 + x2) / 2 + (y2 - y1) * .25, my = (y1 + y2) / 2 - (x2 - x1) * .25;
     const d = Math.hypot(x2 - mx, y2 - my) || 1;
-    g.append(svg("path", {d: `M${x1} ${y1}Q${mx} ${my} ${x2 - (x2 - mx) / d * 14} ${y2 - (y2 - my) / d * 14}`, "marker-end": "url(#arrow)", class: w.inCycle ? "cycle" : ""}));
+    g.append(svg("path", {d: `M${x1} ${y1}Q${mx} ${my} ${x2 - (x2 - mx) / d * 14} ${y2 - (y2 - my) / d * 14}`, "marker-end": w.inCycle ? "url(#cycle-arrow)" : "url(#arrow)", class: w.inCycle ? "cycle" : ""}));
     g.append(svg("text", {x: (x1 + x2) / 8 + mx * .75, y: (y1 + y2) / 8 + my * .75, class: Math.abs(y2 - y1) < 40 ? "lock" : y2 > y1 ? "lock right" : "lock left"}, cut(w.lock, 24)));
   }
   for (const [c, [x, y]] of spot) g.append(svg("circle", {cx: x, cy: y, r: 10}), svg("text", {x: x, y: y + (y < 200 ? -18 : 28)}, cut(at.get(c), 30)));
