@@ -1,13 +1,17 @@
 package main
 
 import (
+	"html"
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -119,6 +123,48 @@ func TestPagesAreThoseOfTheResults(t *testing.T) {
 	}
 	if words := len(strings.Fields(page)); words > 1030 {
 		t.Errorf("%d words; 1,030 are the bound", words)
+	}
+}
+
+// label is a text of a chart.
+var label = regexp.MustCompile(`<text(?: class="(\w*)")? x="([\d.]+)" y="([\d.]+)">([^<]*)</text>`)
+
+// The charts are what the program makes of the results, and no label stands on another, in a font as wide as DejaVu Sans.
+func TestLabelsOfChartsDoNotOverlap(t *testing.T) {
+	r, err := load(filepath.Join(chartsIn(".."), "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size, wide = 15, 9.3 // of the font, and of a character
+	for _, c := range curves {
+		svg := c.svg(r)
+		if svg == "" {
+			continue
+		}
+		if got, err := os.ReadFile(filepath.Join(chartsIn(".."), c.file+".svg")); err != nil || string(got) != svg {
+			t.Errorf("%s.svg is another (%v); go run . -from ../docs/benchmarks/results.json -out .. writes it", c.file, err)
+		}
+		type box struct {
+			text           string
+			left, right, y float64
+		}
+		var all []box
+		for _, m := range label.FindAllStringSubmatch(svg, -1) {
+			text := html.UnescapeString(m[4])
+			x, _ := strconv.ParseFloat(m[2], 64)
+			y, _ := strconv.ParseFloat(m[3], 64)
+			width := wide * float64(utf8.RuneCountInString(text))
+			x -= width * map[string]float64{"mid": 0.5, "end": 1}[m[1]]
+			for _, other := range all {
+				if x < other.right && other.left < x+width && math.Abs(y-other.y) < size {
+					t.Errorf("%s: %q stands on %q", c.file, text, other.text)
+				}
+			}
+			all = append(all, box{text, x, x + width, y})
+		}
+		if n := strings.Count(svg, "<text"); n != len(all) || n < 10 {
+			t.Errorf("%s: %d labels of %d", c.file, len(all), n)
+		}
 	}
 }
 

@@ -114,7 +114,7 @@ func (c chart) svg() string {
 			names[i].at = max(names[i].at, names[i-1].at+chartNames)
 		}
 	}
-	bottom := float64(chartHeight - 20)
+	bottom := float64(chartHeight - chartBottom) // the numbers of the x-axis are below
 	for i := len(names) - 1; i >= 0; i-- {
 		names[i].at = min(names[i].at, bottom)
 		bottom = names[i].at - chartNames

@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -38,10 +36,10 @@ var curves = []curve{
 		shows: "As in the first chart, with a Redis that is further away."},
 }
 
-// draw writes the chart, if it has one and there is more than one point.
-func (c curve) draw(r *results, dir string) error {
+// svg draws the chart; "" if it has none, or only one point.
+func (c curve) svg(r *results) string {
 	if c.file == "" {
-		return nil
+		return ""
 	}
 	drawn := chart{title: c.title, x: c.x, y: c.y, logX: c.logX, logY: c.logY, xs: r.points(c.measure)}
 	for _, name := range r.peersOf(c.measure) {
@@ -61,11 +59,7 @@ func (c curve) draw(r *results, dir string) error {
 			drawn.lines = append(drawn.lines, l)
 		}
 	}
-	svg := drawn.svg()
-	if svg == "" {
-		return nil
-	}
-	return os.WriteFile(filepath.Join(dir, c.file+".svg"), []byte(svg), 0o644)
+	return drawn.svg()
 }
 
 // knee is where a rate that grows stops to: the first point with nine tenths of the most.

@@ -253,7 +253,11 @@ func (r *results) write(out string) error {
 		return err
 	}
 	for _, c := range curves {
-		if err := c.draw(r, chartsIn(out)); err != nil {
+		svg := c.svg(r)
+		if svg == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(chartsIn(out), c.file+".svg"), []byte(svg), 0o644); err != nil {
 			return err
 		}
 	}
