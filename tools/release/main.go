@@ -9,6 +9,7 @@
 package main
 
 import (
+	"debug/buildinfo"
 	"flag"
 	"fmt"
 	"io"
@@ -28,26 +29,29 @@ import (
 
 const root = "github.com/go-rlock/rlock"
 
-type publishedModule struct{ dir, use string }
+type publishedModule struct {
+	dir     string
+	use     string // what a program uses of it; empty if it is only a program
+	program string // the folder of its program, which users install; empty if it has none
+}
 
-// published are the folders of the modules that users get, each after those that it requires, and what a program uses of each; nothing
-// of one that is a program itself, which is installed.
+// published are the modules that users get, each after those that it requires.
 var published = []publishedModule{
-	{".", "rlock.New"},
-	{"rlockotel", "rlockotel.New"},
-	{"rlockprom", "rlockprom.New"},
-	{"rlockui", "rlockui.Handler"},
-	{"adapters/asynq", "rlockasynq.PerKey"},
-	{"adapters/certmagic", "rlockcertmagic.New"},
-	{"adapters/fence", "fence.InTx"},
-	{"adapters/gocron", "rlockgocron.NewJob"},
-	{"adapters/goose", "rlockgoose.New"},
-	{"adapters/idempotency", "idempotency.New"},
-	{"adapters/migrate", "rlockmigrate.New"},
-	{"adapters/named", "named.New"},
-	{"adapters/robfigcron", "rlockcron.Parse"},
-	{"rlockvet", "rlockvet.New"},
-	{"cmd/rlock", ""},
+	{dir: ".", use: "rlock.New"},
+	{dir: "rlockotel", use: "rlockotel.New"},
+	{dir: "rlockprom", use: "rlockprom.New"},
+	{dir: "rlockui", use: "rlockui.Handler"},
+	{dir: "adapters/asynq", use: "rlockasynq.PerKey"},
+	{dir: "adapters/certmagic", use: "rlockcertmagic.New"},
+	{dir: "adapters/fence", use: "fence.InTx"},
+	{dir: "adapters/gocron", use: "rlockgocron.NewJob"},
+	{dir: "adapters/goose", use: "rlockgoose.New"},
+	{dir: "adapters/idempotency", use: "idempotency.New"},
+	{dir: "adapters/migrate", use: "rlockmigrate.New"},
+	{dir: "adapters/named", use: "named.New"},
+	{dir: "adapters/robfigcron", use: "rlockcron.Parse"},
+	{dir: "rlockvet", use: "rlockvet.New", program: "rlockvet/cmd/rlockvet"},
+	{dir: tool, program: tool},
 }
 
 func main() {
@@ -101,10 +105,12 @@ func try(dir, tmp, version string) (env []string, err error) {
 	imports, body := "", ""
 	get := []string{"get"} // together: each raises what the others require
 	for _, m := range published {
-		if m.use == "" {
-			if err := install(tree, tmp, user, env, m.dir, version); err != nil {
+		if m.program != "" {
+			if err := install(tree, tmp, user, env, m, version); err != nil {
 				return nil, err
 			}
+		}
+		if m.use == "" {
 			continue
 		}
 		imports += fmt.Sprintf("import %q\n", pathOf(m.dir))
@@ -150,17 +156,24 @@ func proxied(dir, tmp, version string, all ...publishedModule) (env []string, er
 	}, nil
 }
 
-// install installs a program, which has to know its version, and builds it in the commit that is tagged.
-func install(tree, tmp, user string, env []string, dir, version string) error {
+// install installs the program of a module, which has to be that of the version, and the tool has to say so; and builds it in
+// the commit that is tagged.
+func install(tree, tmp, user string, env []string, m publishedModule, version string) error {
 	bin := filepath.Join(tmp, "bin")
-	if err := run(user, append(env, "GOBIN="+bin), "go", "install", pathOf(dir)+"@"+version); err != nil {
+	if err := run(user, append(env, "GOBIN="+bin), "go", "install", pathOf(m.program)+"@"+version); err != nil {
 		return err
 	}
-	out, err := exec.Command(filepath.Join(bin, filepath.Base(dir)), "--version").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), version) {
-		return fmt.Errorf("%s --version: %v: %q is not %s", dir, err, out, version)
+	program := filepath.Join(bin, filepath.Base(m.program))
+	if info, err := buildinfo.ReadFile(program); err != nil || info.Main.Path != pathOf(m.dir) || info.Main.Version != version {
+		return fmt.Errorf("%s: %v: %+v is not %s", m.program, err, info, version)
 	}
-	return run(filepath.Join(tree, dir), env, "go", "build", "-mod=readonly", "-o", os.DevNull, ".")
+	if m.dir == tool {
+		out, err := exec.Command(program, "--version").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), version) {
+			return fmt.Errorf("%s --version: %v: %q is not %s", tool, err, out, version)
+		}
+	}
+	return run(filepath.Join(tree, m.program), env, "go", "build", "-mod=readonly", "-o", os.DevNull, ".")
 }
 
 // tag makes the commit of a version, and its tags: one for each module.
