@@ -156,8 +156,8 @@ func proxied(dir, tmp, version string, all ...publishedModule) (env []string, er
 	}, nil
 }
 
-// install installs the program of a module, which has to be that of the version, and the tool has to say so; and builds it in
-// the commit that is tagged.
+// install installs the program of a module, which has to be of the version, as the tool has to say too, and builds it in the
+// commit that is tagged.
 func install(tree, tmp, user string, env []string, m publishedModule, version string) error {
 	bin := filepath.Join(tmp, "bin")
 	if err := run(user, append(env, "GOBIN="+bin), "go", "install", pathOf(m.program)+"@"+version); err != nil {
