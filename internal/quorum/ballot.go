@@ -49,13 +49,14 @@ type ballot struct {
 	lease         time.Duration // longest requested lease
 	token         int64
 	isRolledBack  bool // a node is known to have come back with old data: no counter proves anything any more
+	isGuarded     bool // there is a quarantine: after it a node counts on from the tokens of the others
 
 	latestRound *renewalRound   // latest round of the watchdog
 	errands     []renewalErrand // by node; nil before the first renewal
 }
 
 func (l *Lock) newBallot(lease time.Duration) *ballot {
-	b := &ballot{votes: make([]vote, l.n), lease: lease}
+	b := &ballot{votes: make([]vote, l.n), lease: lease, isGuarded: l.quarantine != nil}
 	b.entries.Store(1)
 	return b
 }
@@ -220,12 +221,11 @@ func (b *ballot) owes(node int) int64 {
 	return b.token
 }
 
-// fellBehind records that the counter of a node without a vote is not past the token. If it was at the token while the node
-// voted, it is behind it now (the script says so): the node has come back with old data.
-func (b *ballot) fellBehind(node int) {
+// hasOldData records that a node that had voted has no vote, and a counter that has gone back.
+func (b *ballot) hasOldData() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.isRolledBack = b.isRolledBack || b.votes[node].level >= b.token
+	b.isRolledBack = !b.isGuarded
 }
 
 // countersProve reports whether no node is known to have come back with old data.

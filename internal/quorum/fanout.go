@@ -301,8 +301,8 @@ func (a *ask) Answered(_ time.Time, answer wire.Answer) {
 	if !a.sent.IsZero() {
 		got.usual = time.Duration(l.nodes[a.node].took.Swap(int64(l.clock.Now().Sub(a.sent))))
 	}
-	if a.q.back != nil && got.says == unmoved {
-		a.q.back.ballot.fellBehind(a.node)
+	if a.q.back != nil && got.says == behind {
+		a.q.back.ballot.hasOldData()
 	}
 	if a.q.back != nil && !a.isRest && got.err == nil && got.says != released {
 		if rest := a.q.back.rest(a.node, a.req); rest != nil {

@@ -159,8 +159,7 @@ func (l *Lock) abandon(ctx context.Context, id string) protocol.Result[protocol.
 	if verdict != yes && !n.tally.incomplete() && l.quarantine != nil {
 		verdict = n.quarantined(ctx)
 	}
-	// In quarantine a node with old data gives no vote, and counts on from the tokens of the others after it.
-	if n.tally.othersMayDecide() && (l.quarantine != nil || b.countersProve()) {
+	if n.tally.othersMayDecide() && b.countersProve() {
 		verdict = n.askOthers(ctx, f, id, voters)
 	}
 	switch verdict {
@@ -306,7 +305,7 @@ func (t *nodeTask) result(a wire.Answer) (got protocol.Result[protocol.Kept]) {
 		t.requests.outstanding.Add(-1)
 	}
 	switch r.says {
-	case nothing, unmoved:
+	case nothing, unmoved, behind:
 		got.Outcome = protocol.Removed
 	case busy:
 		got.Outcome = protocol.TakenOver

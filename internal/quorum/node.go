@@ -74,6 +74,7 @@ const (
 	written                // RAISE: the counter is at least the token
 	released               // REL: the vote was for the hold, and is taken back
 	unmoved                // REL: there was no vote, and the counter has not passed the token
+	behind                 // REL: there was no vote, and the counter has gone back: the node has old data
 	votedFor               // inspect: the node votes for a hold
 )
 
@@ -178,6 +179,8 @@ func readRelease(a wire.Answer) (r reply, err error) {
 		return r, err
 	case n == -2:
 		return reply{says: unmoved}, nil
+	case n == -3:
+		return reply{says: behind}, nil
 	case n < 0:
 		return reply{says: busy}, nil
 	case n == 0:

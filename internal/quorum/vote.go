@@ -114,10 +114,10 @@ func (b *ballot) state(v *vote) evidence {
 }
 
 // regranted records a later grant. Each grant of a node raises its counter. So a count that the counter had reached before
-// shows that the node has come back with old data.
+// shows that the node has come back with old data. Without a known stamp, the grant may be the one that the level is of.
 func (b *ballot) regranted(v *vote, stamp string, grantedBy time.Time) {
 	n := countOf(stamp)
-	b.isRolledBack = b.isRolledBack || n <= v.level
+	b.isRolledBack = b.isRolledBack || v.stamp != "" && n <= v.level && !b.isGuarded
 	v.stamp, v.grantedBy, v.level = stamp, grantedBy, n
 }
 

@@ -283,3 +283,29 @@ func TestVoteInEveryOrder(t *testing.T) {
 		t.Errorf("only %d states were met", len(met))
 	}
 }
+
+// Only a count that the counter had reached before a known grant shows old data, and only without a quarantine. A vote that
+// did not count, as its RAISE had failed, is found by a renewal with the count that it was granted with.
+func TestOldDataAreNoticedByTheNextGrant(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		known, found string
+		isGuarded    bool
+		old          bool
+	}{
+		{"", "7:1", false, false},
+		{"7:1", "7:1", false, false},
+		{"7:1", "8:1", false, false},
+		{"7:1", "7:2", false, true},
+		{"7:1", "3:2", false, true},
+		{"7:1", "3:2", true, false},
+	} {
+		b := &ballot{votes: make([]vote, 1), isGuarded: c.isGuarded}
+		b.won(7, []grant{{stamp: c.known, count: 7, level: 7}}, instant(1), promptFloor)
+		b.ask(0)
+		b.answered(&reply{says: fresh, stamp: c.found}, instant(2), instant(3), promptFloor)
+		if b.isRolledBack != c.old {
+			t.Errorf("%+v: noticed: %v", c, b.isRolledBack)
+		}
+	}
+}

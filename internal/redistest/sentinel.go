@@ -220,7 +220,7 @@ func (s *Sentinel) sees(o *Server, replicas int) error {
 		up := 0
 		for _, peer := range list.Val() {
 			// Other flags mean down, disconnected or being reconfigured. But master_down is what a sentinel said of the master
-			// before a failover: with Valkey it stays.
+			// before a failover: with Valkey it stays. That all name a master that is up is asked above.
 			if strings.TrimSuffix(peer["flags"], ",master_down") != want.flags || peer["runid"] == "" {
 				continue
 			}

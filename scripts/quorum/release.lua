@@ -18,7 +18,8 @@
 --          0  the node has no vote for any hold
 --          -1 another hold has the vote
 --          -2 as 0, and the counter has not passed a token > 0, so the node has voted for no hold that
---             came later; or it is behind a negative one's, so the node has come back with old data
+--             came later
+--          -3 as 0, and the counter is behind a token to which it had come: the node has old data
 -- Caller   Unlock, and an abandoned or repeated acquire, on the nodes that have voted or may
 --          have; on the others if the replies of these do not show whether the hold has lasted
 -- Twice    A second run lengthens the tombstone. It never touches the vote for another
@@ -63,7 +64,10 @@ local nobody = 0
 if token > 0 or token < 0 and not had then
   local counter, highest = KEYS[2], KEYS[3]
   local known = count(counter, highest, 0)
-  nobody = (known <= token or known < -token) and -2 or 0
+  nobody = known <= token and -2 or 0
+  if known < -token then
+    nobody = -3
+  end
   token = math.abs(token)
   if known < token then
     raise(counter, highest, token) -- so that the next hold needs one round trip
