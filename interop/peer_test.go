@@ -133,6 +133,7 @@ func (p *peer) run(out io.Reader, started chan<- error) {
 		return
 	}
 	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 64<<20) // a race writes each wait of a thread, in one line
 	for lines.Scan() {
 		fields := strings.Split(lines.Text(), "\t")
 		p.mu.Lock()
