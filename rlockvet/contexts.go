@@ -21,8 +21,16 @@ func (c *checker) outer(f *function, g grant) {
 		return
 	}
 	reported := false
-	for _, r := range c.follow(f, g, func(n ast.Node) bool { return c.unlocksIn(n, g.value) }) {
-		if _, later := r.Node.(*ast.DeferStmt); later || r.optional {
+	section := c.follow(f, g, func(n ast.Node) bool { return c.unlocksIn(n, g.value) })
+	// A path that calls a method of the lease has it, although an error that fell through may have led there too.
+	hasLease := slices.ContainsFunc(section, func(r reached) bool {
+		return r.optional && slices.ContainsFunc(c.uses(r.Node, g.value), func(id *ast.Ident) bool {
+			method, _ := c.method(id)
+			return method != ""
+		})
+	})
+	for _, r := range section {
+		if _, later := r.Node.(*ast.DeferStmt); later || r.optional && !hasLease {
 			continue
 		}
 		eachCall(r.Node, func(call *ast.CallExpr) {

@@ -89,7 +89,7 @@ func (c *checker) fails(unlock ast.Stmt) bool {
 	case *ast.ReturnStmt:
 		known := c.failure(block)
 		if len(last.Results) == 0 {
-			return known != nil
+			return known != nil && isError(known.Type())
 		}
 		return c.isFailure(last.Results[len(last.Results)-1], known)
 	}

@@ -195,7 +195,18 @@ func (c *checker) isOnce(n ast.Node) bool {
 	case *ast.BinaryExpr:
 		v = c.variable(c.compared(condition))
 	}
-	return v != nil && !isError(v.Type()) && slices.ContainsFunc(c.uses(around.Body, v), c.isWrite) || c.isOnce(c.parents[n])
+	return v != nil && !isError(v.Type()) && !c.ofTurn(around, v) && slices.ContainsFunc(c.uses(around.Body, v), c.isWrite) || c.isOnce(c.parents[n])
+}
+
+// ofTurn reports whether a variable is of one turn of the innermost loop around a node.
+func (c *checker) ofTurn(n ast.Node, v *types.Var) bool {
+	for ; n != nil; n = c.parents[n] {
+		switch n.(type) {
+		case *ast.ForStmt, *ast.RangeStmt:
+			return n.Pos() < v.Pos()
+		}
+	}
+	return false
 }
 
 // endsTurn reports whether what follows a statement in the body of a loop only stores something.

@@ -200,7 +200,19 @@ func (w *walk) followsLastTurn(b *cfg.Block) bool {
 			counter = w.variable(post.X)
 		}
 	}
-	return (b.Kind == cfg.KindForDone || b.Kind == cfg.KindRangeDone) && w.call.End() < body.Pos() && w.ends(body) && w.compares(body, counter)
+	return (b.Kind == cfg.KindForDone || b.Kind == cfg.KindRangeDone) && w.call.End() < body.Pos() && w.ends(body) && w.isAbout(body, counter)
+}
+
+// isAbout reports whether an if in the body compares the counter, and unlocks in its branch, or jumps.
+func (w *walk) isAbout(body *ast.BlockStmt, counter *types.Var) (found bool) {
+	ast.Inspect(body, func(n ast.Node) bool {
+		if s, ok := n.(*ast.IfStmt); ok && len(s.Body.List) > 0 && w.compares(s.Cond, counter) {
+			_, jumps := s.Body.List[len(s.Body.List)-1].(*ast.BranchStmt)
+			found = found || jumps || w.ends(s.Body)
+		}
+		return !found
+	})
+	return found
 }
 
 // missing records that blocks begin without the value.

@@ -106,7 +106,13 @@ type checker struct {
 	decls   map[*types.Func]*ast.FuncDecl
 	graphs  map[ast.Node]*cfg.CFG // by function; nil while it is made
 	// own are the variables and fields with a Semaphore made WithPermits in this package.
-	own map[types.Object]bool
+	own   map[types.Object]bool
+	found map[finding]bool // what is reported
+}
+
+type finding struct {
+	at       token.Pos
+	category string
 }
 
 func run(pass *analysis.Pass, set *settings) error {
@@ -116,7 +122,7 @@ func run(pass *analysis.Pass, set *settings) error {
 	}
 	c := &checker{
 		settings: set, pass: pass, parents: map[ast.Node]ast.Node{}, decls: map[*types.Func]*ast.FuncDecl{},
-		graphs: map[ast.Node]*cfg.CFG{}, own: map[types.Object]bool{},
+		graphs: map[ast.Node]*cfg.CFG{}, own: map[types.Object]bool{}, found: map[finding]bool{},
 	}
 	for _, file := range pass.Files {
 		c.index(file)
@@ -186,10 +192,13 @@ func (c *checker) check(f *function) {
 	c.permits(f)
 }
 
+// report reports a mistake, once: two acquires may come to the same one.
 func (c *checker) report(at ast.Node, category, format string, args ...any) {
-	if slices.Contains(c.skip, category) {
+	this := finding{at.Pos(), category}
+	if slices.Contains(c.skip, category) || c.found[this] {
 		return
 	}
+	c.found[this] = true
 	c.pass.Report(analysis.Diagnostic{
 		Pos: at.Pos(), End: at.End(), Category: category, URL: page + "#" + category,
 		Message: fmt.Sprintf(format, args...) + ": " + page + "#" + category,

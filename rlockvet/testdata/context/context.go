@@ -206,3 +206,24 @@ func sometimesLocked(ctx context.Context, l *rlock.Lock, shared bool) error {
 	}
 	return work(ctx)
 }
+
+func triesThenWaits(ctx context.Context, l *rlock.Lock) error {
+	lease, err := l.TryLock(ctx)
+	if errors.Is(err, rlock.ErrNotAcquired) {
+		lease, err = l.Lock(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	err = work(ctx) // want `work continues`
+	return errors.Join(err, lease.Unlock(ctx))
+}
+
+func logsAndGoesOn(ctx context.Context, l *rlock.Lock) {
+	lease, err := l.Lock(ctx)
+	if err != nil {
+		_ = err.Error()
+	}
+	_ = work(ctx) // want `work continues`
+	_ = lease.Unlock(ctx)
+}

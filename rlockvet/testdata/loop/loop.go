@@ -247,3 +247,22 @@ func ifItHasNone(ctx context.Context, l rlock.Locker, n int) (err error) {
 	}
 	return nil
 }
+
+func ofATurn(ctx context.Context, l rlock.Locker, names []string) error {
+	for _, name := range names {
+		done := name == "x"
+		if !done {
+			lease, err := l.Lock(ctx)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = lease.Unlock(ctx) }() // want `deferred in a loop`
+			if err := work(lease.Context(ctx)); err != nil {
+				return err
+			}
+			done = true
+		}
+		_ = work(context.WithValue(ctx, name, done))
+	}
+	return nil
+}

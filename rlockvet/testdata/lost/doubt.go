@@ -585,3 +585,19 @@ func inATurnThatAcquires(ctx context.Context, l *rlock.Lock) error {
 	}
 	return nil
 }
+
+func namesItsTurn(ctx context.Context, l *rlock.Lock, items []string) error {
+	lease, err := l.Lock(ctx) // want `not unlocked on a path to the end of the function`
+	if err != nil {
+		return err
+	}
+	for i, item := range items {
+		if i > 0 {
+			_ = work(ctx)
+		}
+		if err := work(context.WithValue(ctx, key{}, item)); err != nil {
+			return errors.Join(err, context.Cause(context.WithValue(ctx, key{}, i+1)), lease.Unlock(ctx))
+		}
+	}
+	return nil
+}

@@ -125,3 +125,12 @@ func (other) Unlock(context.Context) error { return nil }
 func ofAnother(ctx context.Context) {
 	other{}.Unlock(ctx)
 }
+
+func ifItHasOne(ctx context.Context, lease *rlock.Lease) {
+	if lease != nil {
+		_ = work(lease.Context(ctx))
+		lease.Unlock(ctx) // want `the error of Unlock is dropped`
+		return
+	}
+	_ = work(ctx)
+}
