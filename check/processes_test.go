@@ -224,9 +224,11 @@ type figures struct {
 	wrong      []string // what cannot be explained
 }
 
-func (f figures) String() string {
-	return fmt.Sprintf("%4d acquires, %2d unknown, %2d losses (%d without a fault), %2d ghosts; %5d operations on %3d keys explained in %3d ms; of %4d updates %2d lost, with the fence %d",
-		f.acquires, f.unknown, f.losses, len(f.unprovoked), f.ghosts, f.steps, f.keys, f.took.Milliseconds(), f.updates, f.lost, f.lostFenced)
+const header = "| type | acquires | unknown | losses | without a fault | ghosts | operations | keys | explained in | updates lost | with the fence |"
+
+func (f figures) row(name string) string {
+	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d | %d | %d | %d ms | %d of %d | %d |", name,
+		f.acquires, f.unknown, f.losses, len(f.unprovoked), f.ghosts, f.steps, f.keys, f.took.Milliseconds(), f.lost, f.updates, f.lostFenced)
 }
 
 // plus adds the figures of another round.
@@ -291,7 +293,7 @@ func (f *figures) check(t *testing.T, what string, m porcupine.Model, steps []po
 	result, info := porcupine.CheckOperationsVerbose(m, steps, time.Minute)
 	if result != porcupine.Ok {
 		f.wrong = append(f.wrong, fmt.Sprintf("%s: %s", what, result))
-		t.Logf("%s: %s, of %d operations. Where the longest explanation ends:\n%s", what, result, len(steps), ending(m, steps, info))
+		t.Logf("%s: %s, of %d operations\nWhere the longest explanation ends:\n%s", what, result, len(steps), ending(m, steps, info))
 	}
 }
 
@@ -373,7 +375,7 @@ func newSeed(t *testing.T) uint64 {
 	case s == 0:
 		s = 1
 	}
-	t.Logf("again: go test -run '^%s$' . -args -seed=%d", t.Name(), s)
+	t.Logf("again: go test -run '^%s$' . -args -long=%t -seed=%d", t.Name(), *long, s)
 	return s
 }
 
@@ -395,8 +397,9 @@ func TestHistoriesAreExplained(t *testing.T) {
 			break
 		}
 	}
+	t.Log(header)
 	for _, k := range types {
-		t.Logf("%-15s %v", k.name, all[k.name])
+		t.Log(all[k.name].row(k.name))
 	}
 	t.Logf("faults: %v", hits)
 }

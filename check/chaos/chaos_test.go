@@ -51,7 +51,7 @@ func plan(t *testing.T) (d time.Duration, seed uint64) {
 	case seed == 0:
 		seed = 1
 	}
-	t.Logf("again: go test -run '^%s$' ./chaos -args -seed=%d", t.Name(), seed)
+	t.Logf("again: go test -run '^%s$' ./chaos -args -long=%t -for=%v -seed=%d", t.Name(), *long, *total, seed)
 	if deadline, ends := t.Deadline(); ends && time.Until(deadline) < needs(d) {
 		t.Fatalf("%v for each topology needs go test -timeout=%v", d, (2 * needs(d)).Round(time.Minute))
 	}

@@ -33,10 +33,13 @@ type sample struct {
 	took       time.Duration  // until it was quiet
 }
 
+const header = "| quiet point | goroutines | heap | objects | keys | pages | strange | channels | connections | subscribed | holds | waiters | clean-ups | quiet after | keys by kind |"
+
 func (s sample) String() string {
-	return fmt.Sprintf("goroutines %d, heap %d kB, %d objects, keys %d %v, pages %d, strange %d, channels %d, connections %d and %d subscribed, holds %d, waiters %d, clean-ups %d, quiet after %v",
-		sum(s.goroutines), s.heap>>10, s.objects, sum(s.keys), s.keys, s.pages, len(s.strange), len(s.channels), s.connected, s.subscribed,
-		s.stats.Holds, s.stats.Waiters, s.stats.CleanUps, s.took.Round(time.Millisecond))
+	kinds := strings.Trim(fmt.Sprint(s.keys), "map[]")
+	return fmt.Sprintf("%d | %d kB | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %v | %s |",
+		sum(s.goroutines), s.heap>>10, s.objects, sum(s.keys), s.pages, len(s.strange), len(s.channels), s.connected, s.subscribed,
+		s.stats.Holds, s.stats.Waiters, s.stats.CleanUps, s.took.Round(time.Millisecond), kinds)
 }
 
 func sum(counts map[string]int) (n int) {

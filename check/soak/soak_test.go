@@ -57,8 +57,9 @@ func TestNothingGrowsUnderFire(t *testing.T) {
 	h := newHouse(t, seed, uses)
 	samples := h.soak(seed, d)
 	judged := samples[len(samples)/warmUp:]
-	for _, s := range samples {
-		t.Log(s)
+	t.Log(header)
+	for i, s := range samples {
+		t.Logf("| %d | %v", i+1, s)
 	}
 	for _, grown := range judge(judged) {
 		t.Error(grown)
