@@ -72,7 +72,7 @@ func play(root string, all []mutant, jobs int) (wrong int, err error) {
 				fmt.Printf("NOT NOTICED  line %d, %s: %v\n", m.line, m.file, err)
 				return
 			}
-			fmt.Printf("noticed in %4.1fs  line %d, %s: %s\n", time.Since(began).Seconds(), m.line, m.file, m.test)
+			fmt.Fprintf(os.Stderr, "noticed in %4.1fs  line %d, %s: %s\n", time.Since(began).Seconds(), m.line, m.file, m.test)
 		})
 	}
 	work.Wait()
