@@ -49,10 +49,10 @@ nightly: ## what may find a fault that nobody knows: new seeds, killed processes
 model: ## check the model of RedLock's tokens (needs spin and gcc)
 	model/check
 
-evidence: ## run the tests that docs/guarantees.md names, and write docs/evidence.md (needs all that nightly needs but databases; ARGS='-only test/quorum/' for some of them)
+evidence: ## run the tests that docs/guarantees.md names and all planted mistakes, and write docs/evidence.md, in an hour (needs all that nightly needs but databases; ARGS='-only test/quorum/' for some of them)
 	cd tools && go run ./evidence -dir .. $(ARGS)
 
-evidence-check: ## each promise has a test whose last run passed, and docs/evidence.md is of that run
+evidence-check: ## each promise has a test whose last run passed and has whole figures, and docs/evidence.md is of that run
 	cd tools && go run ./evidence -dir .. -check
 
 mutants: ## put each mistake of tools/mutants/mutants.txt into the code, and run the test that has to notice it (ARGS='-only fair/enter', or '-some 15')

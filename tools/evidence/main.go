@@ -1,8 +1,8 @@
 // Evidence runs the tests that docs/guarantees.md names for each promise, writes what they found to docs/evidence.json,
 // and makes docs/evidence.md of that. Usage:
 //
-//	cd tools && go run ./evidence -dir ..          runs all tests; writes both files
-//	cd tools && go run ./evidence -dir .. -only P  runs the tests that P matches, as in "test/quorum/T", and keeps the others of this commit
+//	cd tools && go run ./evidence -dir ..          runs all tests, in an hour; writes both files
+//	cd tools && go run ./evidence -dir .. -only P  runs the tests that P matches, as in "test/quorum/T", and keeps the other results
 //	cd tools && go run ./evidence -dir .. -page    writes the page of the last run again
 //	cd tools && go run ./evidence -dir .. -check   runs nothing; fails for a promise without a run that passed
 package main
@@ -24,6 +24,7 @@ const (
 	resultsFile = "docs/evidence.json"
 	pageFile    = "docs/evidence.md"
 	recordFile  = "docs/maintaining/record.md"
+	mutantsFile = "tools/mutants/mutants.txt"
 )
 
 func main() {
@@ -54,8 +55,8 @@ func main() {
 	}
 }
 
-// evidence runs the tests of all promises, or of some of them, and writes what they found. What earlier runs have
-// found of other tests is kept, with the commit of the run.
+// evidence runs the tests of all promises, or of some of them, and writes what they found. A run of some keeps the rest of
+// the last run, and says where it differs.
 func evidence(dir, only string) error {
 	wanted, err := regexp.Compile(only)
 	if err != nil {
@@ -70,7 +71,7 @@ func evidence(dir, only string) error {
 		return err
 	}
 	all := byFolder(promises)
-	e := begin(dir, last, all, only != "")
+	e := begin(describe(dir), last, all, only != "")
 	for _, folder := range slices.Sorted(maps.Keys(all)) {
 		names := slices.DeleteFunc(all[folder], func(name string) bool { return !wanted.MatchString(folder + "/" + name) })
 		if len(names) == 0 {
@@ -116,7 +117,7 @@ func writePage(dir string) error {
 }
 
 // check returns what is wrong, a line each: promises without a test, tests that do not exist, that did not run or did not
-// pass, and a page that another run, or a hand, has written.
+// pass, figures that are cut or cannot be played again, and a page that another run, or a hand, has written.
 func check(dir string) (faults []string, err error) {
 	say := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	promises, err := parse(dir)
@@ -131,18 +132,23 @@ func check(dir string) (faults []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range promises {
+	all := Promise{Page: "tools/evidence", Text: "mistakes are noticed", Tests: []Named{planted}}
+	for _, p := range append(promises, all) {
 		if len(p.Tests) == 0 {
 			say("%s: no test is named: %s", p.Page, p.Text)
 		}
 		for _, t := range p.Tests {
 			switch result := e.of(t); {
-			case !found[t.File][t.Name]:
+			case t != planted && !found[t.File][t.Name]:
 				say("%s: %s has no %s: %s", p.Page, t.File, t.Name, p.Text)
 			case result == nil:
 				say("%s: %s of %s has no run (make evidence): %s", p.Page, t.Name, t.Folder, p.Text)
 			case result.Result != passed:
 				say("%s: the last run of %s of %s: %s: %s", p.Page, t.Name, t.Folder, result.Result, p.Text)
+			case result.Cut > 0:
+				say("%s: %d lines of %s of %s are cut: %s", p.Page, result.Cut, t.Name, t.Folder, p.Text)
+			case result.lacksSeed():
+				say("%s: %s of %s does not say with which seed it ran: %s", p.Page, t.Name, t.Folder, p.Text)
 			}
 		}
 	}

@@ -20,6 +20,7 @@ type Promise struct {
 	Text    string
 	Where   string // the type or topology that it is about; mostly empty
 	Tests   []Named
+	Planted int // mistakes of mutants.txt that break it
 }
 
 // Named is a test that a page names, or the check of a model.
@@ -52,7 +53,28 @@ func parse(dir string) (promises []Promise, err error) {
 		}
 		promises = append(promises, found...)
 	}
+	text, err := os.ReadFile(filepath.Join(dir, mutantsFile))
+	if err != nil {
+		return nil, err
+	}
+	mistakes := mistakesOf(string(text))
+	for i, p := range promises {
+		promises[i].Planted = mistakes[p.Text]
+	}
 	return promises, nil
+}
+
+// mistakesOf counts the paragraphs of mutants.txt below each promise.
+func mistakesOf(text string) map[string]int {
+	count, promise := map[string]int{}, ""
+	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		if named, is := strings.CutPrefix(paragraph, "promise: "); is {
+			promise = named
+		} else if !strings.HasPrefix(paragraph, "#") {
+			count[promise]++
+		}
+	}
+	return count
 }
 
 // promisesOf returns the rows of the tables of a page whose last column is "shown by", and the numbered lines below

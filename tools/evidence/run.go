@@ -21,9 +21,9 @@ import (
 
 // Evidence is what a run has found.
 type Evidence struct {
-	Run    Run      `json:"run"`
-	Tests  []Result `json:"tests"`
-	isPart bool     // only some of the tests are run
+	Run   Run      `json:"run"` // of all tests
+	Tests []Result `json:"tests"`
+	now   Run      // the run under way, of all tests or of some
 }
 
 // Run says when and where the tests ran, and with what.
@@ -39,31 +39,60 @@ type Run struct {
 	Minutes float64 `json:"minutes"`
 }
 
+// rows are what may differ between two runs of a commit.
+func (r Run) rows() [][2]string {
+	return [][2]string{
+		{"machine", fmt.Sprintf("%s, %d cores", r.CPU, r.Cores)}, {"system", r.OS}, {"Go", r.Go}, {"go-redis", r.GoRedis}, {"redis-server", r.Redis},
+	}
+}
+
 // Result says what one test has found, with its cases.
 type Result struct {
 	Folder  string   `json:"folder"`
 	Name    string   `json:"name"`
 	Result  string   `json:"result"`
-	Commit  string   `json:"commit,omitempty"`  // of its run, if that was another one than the last
+	Commit  string   `json:"commit,omitempty"`  // of its run, if that was not the run of all tests
+	Date    string   `json:"date,omitempty"`    // of that run
+	With    string   `json:"with,omitempty"`    // what that run had instead of the machine, the system or the versions of the run of all
 	Seconds float64  `json:"seconds"`           // of the test, or of its cases together if that is more
 	Cases   int      `json:"cases,omitempty"`   // that ran
 	Skipped int      `json:"skipped,omitempty"` // cases that did not run
-	Log     []string `json:"log,omitempty"`     // the last lines that it wrote
-	Cut     int      `json:"cut,omitempty"`     // lines before them
+	Log     []string `json:"log,omitempty"`     // the lines that it wrote
+	Cut     int      `json:"cut,omitempty"`     // lines that are left out, or not whole
 }
 
 const (
 	passed     = "pass"
 	modelCheck = "check"
-	mostLines  = 8
-	mostRunes  = 160
+	again      = "again: " // begins the command that plays the same faults again
+	mostLines  = 1000      // of a test; check refuses results that the bounds have cut
+	mostRunes  = 1000      // of a line
 )
 
-// environment switches on what the tests leave out on an ordinary day, and makes what is missing a failure.
+// planted is the run of all mistakes of mutants.txt, which no page has to name.
+var planted = Named{Folder: "tools", Name: "mutants"}
+
+// commands has what is not a test, by its folder: what it prints are its figures.
+var commands = map[string][]string{"model": {"./check"}, planted.Folder: {"go", "run", "./mutants", "-dir", ".."}}
+
+// environment switches on what tests leave out on an ordinary day, and makes what is missing a failure.
 var environment = []string{"RLOCK_NIGHTLY=1", "RLOCK_THOROUGH=1", "RLOCK_REQUIRE_REDIS=1", "RLOCK_REQUIRE_INTEROP=1"}
 
 // arguments has what the tests of a folder are called with.
-var arguments = map[string][]string{"internal/sim": {"-args", "-sim.all"}}
+var arguments = map[string][]string{
+	"internal/sim": {"-args", "-sim.all"},
+	"check":        {"-args", "-long"},
+	"check/chaos":  {"-args", "-long"},
+	"check/soak":   {"-args", "-for=10m"},
+}
+
+// lacksSeed reports whether the test has figures of faults that were drawn, and not the line that plays them again.
+func (r *Result) lacksSeed() bool {
+	draws := r.Folder == "check" || strings.HasPrefix(r.Folder, "check/")
+	return draws && len(r.Log) > 0 && !slices.ContainsFunc(r.Log, playsAgain)
+}
+
+func playsAgain(line string) bool { return strings.Contains(line, again) }
 
 func (e *Evidence) of(t Named) *Result {
 	i := slices.IndexFunc(e.Tests, func(r Result) bool { return r.Folder == t.Folder && r.Name == t.Name })
@@ -73,9 +102,9 @@ func (e *Evidence) of(t Named) *Result {
 	return &e.Tests[i]
 }
 
-// byFolder returns the names of the tests that the promises need, each once.
+// byFolder returns the names of the tests that the promises need, each once, and the planted mistakes.
 func byFolder(promises []Promise) map[string][]string {
-	all := map[string][]string{}
+	all := map[string][]string{planted.Folder: {planted.Name}}
 	for _, p := range promises {
 		for _, t := range p.Tests {
 			if !slices.Contains(all[t.Folder], t.Name) {
@@ -89,35 +118,27 @@ func byFolder(promises []Promise) map[string][]string {
 	return all
 }
 
-// begin makes the evidence of a run. One of a part of the tests keeps what earlier runs have found, and of which commit.
-func begin(dir string, last *Evidence, all map[string][]string, part bool) *Evidence {
-	e := &Evidence{Run: describe(dir), isPart: part}
-	if !part {
-		return e
+// begin makes the evidence of a run. A run of some tests keeps what the last run of all says of itself, and all results.
+func begin(now Run, last *Evidence, all map[string][]string, part bool) *Evidence {
+	if !part || last.Run.Date == "" {
+		return &Evidence{Run: now, now: now}
 	}
-	e.Run.Minutes = last.Run.Minutes
-	for _, r := range last.Tests {
-		if !slices.Contains(all[r.Folder], r.Name) {
-			continue
-		}
-		if r.Commit = cmp.Or(r.Commit, last.Run.Commit); r.Commit == e.Run.Commit {
-			r.Commit = ""
-		}
-		e.Tests = append(e.Tests, r)
-	}
-	return e
+	kept := slices.DeleteFunc(last.Tests, func(r Result) bool { return !slices.Contains(all[r.Folder], r.Name) })
+	return &Evidence{Run: last.Run, Tests: kept, now: now}
 }
 
 // run runs some tests of a folder. That one fails is in its result, and no error.
 func (e *Evidence) run(dir, folder string, names []string) error {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, testArguments(folder, names)...)...)
-	read := readTests
-	if folder == "model" {
-		cmd, read = exec.Command("./check"), readModel
+	command, isCommand := commands[folder]
+	if !isCommand {
+		command = append([]string{"go", "test", "-json"}, testArguments(folder, names)...)
 	}
+	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = filepath.Join(dir, folder)
-	cmd.Env = append(os.Environ(), environment...)
 	cmd.Stderr = os.Stderr
+	if !isCommand {
+		cmd.Env = append(os.Environ(), environment...)
+	}
 	start := time.Now()
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -126,23 +147,46 @@ func (e *Evidence) run(dir, folder string, names []string) error {
 	if err != nil {
 		return err
 	}
-	results := read(folder, out)
+	var results []Result
+	if isCommand {
+		results = []Result{readCommand(folder, names[0], out)}
+	} else {
+		results = readTests(folder, out)
+	}
 	err = cmd.Wait()
 	took := time.Since(start)
-	if folder == "model" {
+	if isCommand {
 		results[0].Seconds = round(took.Seconds())
 		if err != nil {
 			results[0].Result = "fail"
 		}
 	}
 	fmt.Printf("%s: %d of %d tests in %.0f s: %v\n", folder, len(results), len(names), took.Seconds(), err)
-	if !e.isPart { // the minutes are of a run of all tests
+	e.add(results, folder, names, took)
+	return nil
+}
+
+// add puts results in the place of earlier ones. The minutes count what has none: all tests, and what was not reached when
+// their run was ended.
+func (e *Evidence) add(results []Result, folder string, names []string, took time.Duration) {
+	before := len(e.Tests)
+	e.Tests = slices.DeleteFunc(e.Tests, func(r Result) bool { return r.Folder == folder && slices.Contains(names, r.Name) })
+	if len(e.Tests) == before {
 		e.Run.Minutes = round(e.Run.Minutes + took.Minutes())
 	}
-	e.Tests = slices.DeleteFunc(e.Tests, func(r Result) bool { return r.Folder == folder && slices.Contains(names, r.Name) })
-	e.Tests = append(e.Tests, results...)
+	var others []string
+	for i, row := range e.now.rows() {
+		if row != e.Run.rows()[i] {
+			others = append(others, row[0]+" "+row[1])
+		}
+	}
+	for _, r := range results {
+		if others != nil || e.now.Commit != e.Run.Commit || e.now.Date != e.Run.Date {
+			r.Commit, r.Date, r.With = e.now.Commit, e.now.Date, strings.Join(others, ", ")
+		}
+		e.Tests = append(e.Tests, r)
+	}
 	slices.SortFunc(e.Tests, func(a, b Result) int { return cmp.Or(cmp.Compare(a.Folder, b.Folder), cmp.Compare(a.Name, b.Name)) })
-	return nil
 }
 
 func testArguments(folder string, names []string) []string {
@@ -225,14 +269,12 @@ func (p *part) with(folder string, parts []*part) Result {
 	return r
 }
 
-// readModel keeps the table of model/check.
-func readModel(folder string, from io.Reader) []Result {
+// readCommand keeps what a command prints.
+func readCommand(folder, name string, from io.Reader) Result {
 	text, _ := io.ReadAll(from)
-	r := Result{Folder: folder, Name: modelCheck, Result: passed}
-	for line := range strings.Lines(string(text)) {
-		r.Log = append(r.Log, escaped(strings.TrimRight(line, "\n")))
-	}
-	return []Result{r}
+	r := Result{Folder: folder, Name: name, Result: passed}
+	r.addLog("", strings.Split(strings.TrimRight(string(text), "\n"), "\n"))
+	return r
 }
 
 var (
@@ -241,7 +283,8 @@ var (
 	unsigned = func(line string) string { return figures.ReplaceAllString(line, "#") }
 )
 
-// addLog adds what a case wrote, up to the bound. The counts of simulations are added up over the cases.
+// addLog adds what a case wrote, up to the bound, and rather drops other lines than one that plays faults again. The counts
+// of simulations are added up over the cases. A row of a table has no name of its case.
 func (r *Result) addLog(of string, lines []string) {
 	for _, line := range lines {
 		if strings.HasPrefix(line, "=== ") { // of a process that the test has started
@@ -253,16 +296,24 @@ func (r *Result) addLog(of string, lines []string) {
 				r.Log[i] = sum(r.Log[i], line)
 				continue
 			}
-		} else if of != "" {
-			line = escaped(of + ": " + line)
-		} else {
-			line = escaped(line)
+		} else if of != "" && !isRow(line) {
+			line = of + ": " + line
 		}
+		line, isCut := escaped(line)
 		r.Log = append(r.Log, line)
+		if isCut {
+			r.Cut++
+		}
 	}
-	if more := len(r.Log) - mostLines; more > 0 {
-		r.Log, r.Cut = r.Log[more:], r.Cut+more
+	for len(r.Log) > mostLines {
+		first := max(0, slices.IndexFunc(r.Log, func(line string) bool { return !playsAgain(line) }))
+		r.Log, r.Cut = slices.Delete(r.Log, first, first+1), r.Cut+1
 	}
+}
+
+// isRow reports whether a line is a row of a table: a name, and figures.
+func isRow(line string) bool {
+	return strings.HasPrefix(line, "| ") && strings.HasSuffix(line, " |") && strings.Count(line, " | ") > 0
 }
 
 // sum adds the figures of two lines that differ in nothing else.
@@ -277,19 +328,19 @@ func sum(a, b string) string {
 }
 
 // escaped bounds a line, and writes what would end a block of code or cannot be printed in another form.
-func escaped(line string) string {
+func escaped(line string) (text string, isCut bool) {
 	var b strings.Builder
 	for i, r := range []rune(strings.ReplaceAll(line, "```", "'''")) {
 		switch {
 		case i == mostRunes:
-			return b.String() + " …"
+			return b.String() + " …", true
 		case unicode.IsPrint(r):
 			b.WriteRune(r)
 		default:
 			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
 		}
 	}
-	return b.String()
+	return b.String(), false
 }
 
 func round(x float64) float64 { return math.Round(x*10) / 10 }
