@@ -211,7 +211,7 @@ func TestMinutes(t *testing.T) {
 
 func TestLogLinesAreBoundedAndEscaped(t *testing.T) {
 	var r Result
-	r.addLog("a", []string{"2 seeds: 10 holds; {Lost:1}", "```\x1b[31m" + strings.Repeat("long ", 500)})
+	r.addLog("a", []string{"2 seeds: 10 holds; {Lost:1}", "```\x1b[31m" + strings.Repeat("long ", mostRunes)})
 	r.addLog("b", []string{"3 seeds: 5 holds; {Lost:0}", "again: go test"})
 	if r.Log[0] != "5 seeds: 15 holds; {Lost:1}" {
 		t.Errorf("not added up: %q", r.Log[0])

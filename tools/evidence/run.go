@@ -66,7 +66,7 @@ const (
 	modelCheck = "check"
 	again      = "again: " // begins the command that plays the same faults again
 	mostLines  = 1000      // of a test; check refuses results that the bounds have cut
-	mostRunes  = 1000      // of a line
+	mostRunes  = 5000      // of a line
 )
 
 // planted is the run of all mistakes of mutants.txt, which no page has to name.
