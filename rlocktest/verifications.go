@@ -174,6 +174,7 @@ func verifyBoundedWait(v *trial) {
 			v.Errorf("Lock WithWait(%v) gave up after %v: it might have got the lock", wait, passed)
 		}
 	}
+	time.Sleep(patience) // what is given back after the call returned
 	v.releases(h, v.ctx)
 	v.acquires(v.open(), "after waiters have left and the holder has unlocked")
 }

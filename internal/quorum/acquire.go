@@ -329,13 +329,14 @@ func (t *try) silent() error {
 }
 
 // giveBack takes the votes back after a failed try. It waits for the nodes that are known to have
-// voted, so that the next try does not meet these votes. If ctx has ended, there is no next try, and
-// the wait is short.
+// voted, so that the next try does not meet these votes. If ctx has ended, there is no next try, and the
+// wait is short, but it is also for nodes that may still vote, if they could keep another owner from the lock.
 func (t *try) giveBack(ctx context.Context) {
 	f := t.fanout()
 	defer f.end()
 	t.takeBack(f, t.ID, t.ballot)
-	for known := t.tally.read(); known > 0; {
+	ended := ctx.Err() != nil
+	for known := t.tally.read(); known > 0 || ended && t.blocks(f.outstanding); {
 		r, ok, err := f.nextReply(ctx)
 		switch {
 		case ok && t.tally.got[r.node].stamp != "":
@@ -344,7 +345,7 @@ func (t *try) giveBack(ctx context.Context) {
 		case err == nil:
 			return
 		default:
-			ctx = context.Background()
+			ended, ctx = true, context.Background()
 			grace := t.clock.NewTimer(protocol.GiveUpGrace)
 			defer grace.Stop()
 			f.alarm = grace.C()

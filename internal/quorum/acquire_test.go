@@ -526,6 +526,54 @@ func TestCutOffTryTakesItsVotesBack(t *testing.T) {
 	}
 }
 
+// The context ends while the requests for votes are under way, and they arrive later. Within the grace, the call
+// returns when its votes cannot keep another owner from the lock any more.
+func TestCanceledTryWaitsForVotesUnderWay(t *testing.T) {
+	t.Parallel()
+	const travel = 20 * time.Millisecond
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	acquire, release := loaded()["quorum/acquire"].SHA(), loaded()["quorum/release"].SHA()
+	ran := func(sha string) (nodes int) {
+		for _, s := range h.servers {
+			nodes += min(s.proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) }), 1)
+		}
+		return nodes
+	}
+	eventually(t, "a call that returns within the grace", func() bool {
+		for _, s := range h.servers {
+			s.proxy.ResetLog()
+			s.proxy.Delay(func(c faultproxy.Command) time.Duration {
+				if c.IsScript(acquire) {
+					return travel
+				}
+				return 0
+			})
+		}
+		ctx, cancel := context.WithCancel(bg)
+		defer cancel()
+		canceled := make(chan time.Time, 1)
+		go func() {
+			for ran(acquire) < 3 && ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			canceled <- time.Now()
+			cancel()
+		}()
+		got := h.Enter(h.entry()).Do(ctx, budget)
+		took := time.Since(<-canceled)
+		released := ran(release)
+		h.settled()
+		if got.Err == nil || took >= protocol.GiveUpGrace {
+			return false // the machine was busy
+		}
+		if !errors.Is(got.Err, context.Canceled) || released < 2 || h.votes() != "- - -" {
+			t.Fatalf("%v: after %v, %d nodes had got a release; votes %s", got.Err, took, released, h.votes())
+		}
+		return true
+	})
+}
+
 // The budget of a call looks like no answer, not like the end of the caller's context.
 func TestBudgetIsNoEndOfTheContext(t *testing.T) {
 	t.Parallel()
