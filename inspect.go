@@ -3,8 +3,7 @@ package rlock
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
+	"sort"
 	"time"
 
 	"github.com/go-rlock/rlock/internal/protocol"
@@ -49,14 +48,12 @@ func (l *core) stateOf(p *protocol.State) State {
 	for _, h := range p.Holders {
 		s.Holders = append(s.Holders, Holder{HoldID: h.HoldID, Count: h.Count, Shared: h.Shared})
 	}
-	slices.SortFunc(s.Holders, func(a, b Holder) int {
+	sort.Slice(s.Holders, func(i, j int) bool {
+		a, b := &s.Holders[i], &s.Holders[j]
 		if a.Shared != b.Shared {
-			if b.Shared {
-				return -1
-			}
-			return 1
+			return b.Shared
 		}
-		return strings.Compare(a.HoldID, b.HoldID)
+		return a.HoldID < b.HoldID
 	})
 	switch {
 	case s.held(protocol.Exclusive):

@@ -3,7 +3,7 @@ package rlock
 import (
 	"cmp"
 	"context"
-	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -122,8 +122,9 @@ func (s *PermitSemaphore) State(ctx context.Context) (PermitState, error) {
 	for i, h := range c.Held {
 		state.Holders = append(state.Holders, PermitHolder{holders[i].HoldID, h.N, h.Rest, holders[i].Process})
 	}
-	slices.SortFunc(state.Holders, func(a, b PermitHolder) int {
-		return cmp.Or(strings.Compare(a.HoldID, b.HoldID), cmp.Compare(a.Permits, b.Permits))
+	sort.Slice(state.Holders, func(i, j int) bool {
+		a, b := &state.Holders[i], &state.Holders[j]
+		return cmp.Or(strings.Compare(a.HoldID, b.HoldID), cmp.Compare(a.Permits, b.Permits)) < 0
 	})
 	return state, nil
 }

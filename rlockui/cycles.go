@@ -3,6 +3,7 @@ package rlockui
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 )
@@ -13,8 +14,9 @@ func (p *people) sortedEdges() []edge {
 	for one := range p.edges {
 		all = append(all, one)
 	}
-	slices.SortFunc(all, func(a, b edge) int {
-		return cmp.Or(p.edges[a].Compare(p.edges[b]), strings.Compare(a.waiter, b.waiter), strings.Compare(a.lock, b.lock), strings.Compare(a.holdID, b.holdID))
+	sort.Slice(all, func(i, j int) bool {
+		a, b := all[i], all[j]
+		return cmp.Or(p.edges[a].Compare(p.edges[b]), strings.Compare(a.waiter, b.waiter), strings.Compare(a.lock, b.lock), strings.Compare(a.holdID, b.holdID)) < 0
 	})
 	return all
 }
@@ -55,7 +57,7 @@ func (p *people) findCycles(now time.Time) (all []cycle) {
 		}
 		all = append(all, c)
 	}
-	slices.SortStableFunc(all, func(a, b cycle) int { return a.since.Compare(b.since) })
+	sort.SliceStable(all, func(i, j int) bool { return all[i].since.Before(all[j].since) })
 	return all
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -137,8 +138,9 @@ func waitsIn(channels []string, prefix string) (all []waiting, cut bool) {
 			all = append(all, w)
 		}
 	}
-	slices.SortFunc(all, func(a, b waiting) int {
-		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.family, b.family), strings.Compare(a.client, b.client))
+	sort.Slice(all, func(i, j int) bool {
+		a, b := all[i], all[j]
+		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.family, b.family), strings.Compare(a.client, b.client)) < 0
 	})
 	all = slices.Compact(all)
 	return all[:min(len(all), mostWaits)], len(all) > mostWaits

@@ -3,6 +3,7 @@ package wait
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -96,9 +97,9 @@ func (q *Lines) due() (heads []glanced, goOn bool) {
 	for part := range slices.Chunk(all, mostListed) {
 		heads = q.duePart(part, now, heads)
 	}
-	slices.SortFunc(heads, func(a, b glanced) int { // a simulation must be repeatable
-		x, y := a.line.key.Lock, b.line.key.Lock
-		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Family, y.Family))
+	sort.Slice(heads, func(i, j int) bool { // a simulation must be repeatable
+		x, y := heads[i].line.key.Lock, heads[j].line.key.Lock
+		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Family, y.Family)) < 0
 	})
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -2,8 +2,7 @@ package wire
 
 import (
 	"context"
-	"slices"
-	"strings"
+	"sort"
 	"sync"
 	"time"
 
@@ -41,7 +40,7 @@ func (d *Deployment) Masters(ctx context.Context, within time.Duration) ([]Maste
 			all = append(all, Master{master.Options().Addr, master})
 			return nil
 		})
-		slices.SortFunc(all, func(a, b Master) int { return strings.Compare(a.Addr, b.Addr) })
+		sort.Slice(all, func(i, j int) bool { return all[i].Addr < all[j].Addr })
 		return all, err
 	})
 }
