@@ -33,6 +33,7 @@ type publishedModule struct {
 	dir     string
 	use     string // what a program uses of it; empty if it is only a program
 	program string // the folder of its program, which users install; empty if it has none
+	plugin  string // the folder of its package that a program of others imports for its effect; empty if it has none
 }
 
 // published are the modules that users get, each after those that it requires.
@@ -50,7 +51,7 @@ var published = []publishedModule{
 	{dir: "adapters/migrate", use: "rlockmigrate.New"},
 	{dir: "adapters/named", use: "named.New"},
 	{dir: "adapters/robfigcron", use: "rlockcron.Parse"},
-	{dir: "rlockvet", use: "rlockvet.New", program: "rlockvet/cmd/rlockvet"},
+	{dir: "rlockvet", use: "rlockvet.New", program: "rlockvet/cmd/rlockvet", plugin: "rlockvet/golangci"},
 	{dir: tool, program: tool},
 }
 
@@ -117,6 +118,10 @@ func try(dir, tmp, version string) (env []string, err error) {
 		body += "\t_ = " + m.use + "\n"
 		if m.dir != "." { // the others require the root
 			get = append(get, pathOf(m.dir)+"@"+version)
+		}
+		if m.plugin != "" {
+			imports += fmt.Sprintf("import _ %q\n", pathOf(m.plugin))
+			get = append(get, pathOf(m.plugin)+"@"+version)
 		}
 	}
 	program := "package main\n\n" + imports + "\nfunc main() {\n" + body + "}\n"
