@@ -37,7 +37,7 @@ func (c *checker) expectsFailure(f *function, g grant) bool {
 	if answer == related && c.negatesCall(condition) {
 		answer = yes // such as !isTaken(err)
 	}
-	return answer == yes && isDeadEnd(at.block.Succs[0])
+	return answer == yes && endsInDeadEnds(at.block.Succs[0], map[*cfg.Block]bool{})
 }
 
 // requiresFailure reports whether a statement ends the test if err is nil: it calls Error, ErrorIs or the like of testify's require.
@@ -70,6 +70,25 @@ func (c *checker) negatesCall(e ast.Expr) bool {
 
 // isDeadEnd reports whether the last call of a block never returns.
 func isDeadEnd(b *cfg.Block) bool { return len(b.Succs) == 0 && b.Return() == nil }
+
+// endsInDeadEnds reports whether each path from a block comes to a call that never returns. What runs forever does not.
+// open has the blocks of the path, true, and those that are known, false.
+func endsInDeadEnds(b *cfg.Block, open map[*cfg.Block]bool) bool {
+	if isOpen, seen := open[b]; seen {
+		return !isOpen
+	}
+	if len(b.Succs) == 0 {
+		return isDeadEnd(b)
+	}
+	open[b] = true
+	for _, next := range b.Succs {
+		if !endsInDeadEnds(next, open) {
+			return false
+		}
+	}
+	open[b] = false
+	return true
+}
 
 // fails reports whether the statements after an Unlock end in a failure anyway: then nobody takes the work for done under
 // the lock, whatever Unlock returns.

@@ -3,6 +3,7 @@ package lost
 import (
 	"context"
 	"errors"
+	"log"
 	"sync/atomic"
 
 	"github.com/go-rlock/rlock"
@@ -600,4 +601,44 @@ func namesItsTurn(ctx context.Context, l *rlock.Lock, items []string) error {
 		}
 	}
 	return nil
+}
+
+// The lock is taken to see that it is not free: each path on which it was ends the program. What follows is right.
+func mustFailOnEachPath(ctx context.Context, l *rlock.Lock) {
+	if _, err := l.TryLock(ctx); err == nil {
+		if err := work(ctx); err != nil {
+			log.Print(err)
+		}
+		log.Fatal("the lock was free")
+	}
+	_, err := l.TryLock(ctx)
+	if err == nil {
+		switch err := work(ctx); {
+		case err != nil:
+			log.Fatal(err)
+		default:
+			panic("the lock was free")
+		}
+	}
+}
+
+func mustFailOnSomePaths(ctx context.Context, l *rlock.Lock) {
+	if _, err := l.TryLock(ctx); err == nil { // want `lease of TryLock is dropped`
+		if err := work(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if _, err := l.TryLock(ctx); err == nil { // want `lease of TryLock is dropped`
+		if err := work(ctx); err != nil {
+			return
+		}
+		log.Fatal("the lock was free")
+	}
+	if _, err := l.TryLock(ctx); err == nil { // want `lease of TryLock is dropped`
+		for {
+			if err := work(ctx); err != nil {
+				log.Fatal(err)
+			}
+		}
+	}
 }
