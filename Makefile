@@ -2,7 +2,7 @@
 MODULES := $(filter-out tools,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 
-.PHONY: help test race lint bench microbench seeds check chaos soak fuzz peers nightly model evidence evidence-check mutants interop site quickstart ci
+.PHONY: help test race lint bench microbench seeds check chaos soak fuzz peers nightly model evidence evidence-check mutants vet-public interop site quickstart ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ evidence-check: ## each promise has a test whose last run passed and has whole f
 
 mutants: ## put each mistake of tools/mutants/mutants.txt into the code, and run the test that has to notice it (ARGS='-only fair/enter', or '-some 15')
 	cd tools && go run ./mutants -dir .. $(ARGS)
+
+vet-public: ## run rlockvet over public programs, ported to rlock, in ten minutes (needs the Go module proxy; ARGS='-only gitea')
+	cd rlockvet && go run ./internal/vetpublic $(ARGS)
 
 interop: ## run beside Redisson (needs Java 17, Maven, redis-server; ARGS=writes docs with ARGS=-interop.update)
 	cd interop && RLOCK_NIGHTLY=1 RLOCK_REQUIRE_INTEROP=1 go test -count=1 -timeout 20m . $(ARGS)

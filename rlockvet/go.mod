@@ -17,7 +17,7 @@ require (
 
 require (
 	github.com/go-rlock/rlock v0.0.0
-	golang.org/x/mod v0.39.0 // indirect
+	golang.org/x/mod v0.39.0
 	golang.org/x/sync v0.22.0 // indirect
 )
 
