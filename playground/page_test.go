@@ -165,8 +165,8 @@ var (
 	}
 )
 
-// TestPageShowsWhatHappens plays the scenarios by their links, and reads the timeline of two.
-func TestPageShowsWhatHappens(t *testing.T) {
+// TestScenariosInChromium plays the scenarios by their links, and reads the timeline of two.
+func TestScenariosInChromium(t *testing.T) {
 	b, url := opened(t), built(t)
 	for _, s := range world.Scenarios {
 		b.play(t, url, s.Name)
@@ -215,8 +215,8 @@ func TestBuildFailsWithoutGoAndForALargeProgram(t *testing.T) {
 	}
 }
 
-// TestReadersBreakIt presses buttons, with the keyboard too.
-func TestReadersBreakIt(t *testing.T) {
+// TestFreePlayInChromium presses buttons, with the keyboard too.
+func TestFreePlayInChromium(t *testing.T) {
 	b, url := opened(t), built(t)
 	press := func(act, client string) chromedp.Action {
 		return chromedp.Click(fmt.Sprintf(`button[data-act=%q][aria-label$="client %s"]:enabled`, act, client), chromedp.ByQuery)
@@ -234,8 +234,8 @@ func TestReadersBreakIt(t *testing.T) {
 	b.run(t, 20*time.Second, press("start", "A"), press("lose-reply", "A"), press("lock", "A"), shows("retried", "A"))
 }
 
-// TestPageFitsAPhone finds nothing that is wider than a phone, and no text whose contrast is too low, in either scheme.
-func TestPageFitsAPhone(t *testing.T) {
+// TestPhoneInChromium finds nothing that is wider than a phone, and no text whose contrast is too low, in either scheme.
+func TestPhoneInChromium(t *testing.T) {
 	b, url := opened(t), built(t)
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{390, 1200} {
