@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
 	cdpruntime "github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
@@ -40,11 +41,30 @@ func built(t *testing.T) (url string) {
 // browser is a tab of Chromium, with the errors of its page.
 type browser struct {
 	context.Context
+	url    string     // of the page
 	mu     sync.Mutex // guards the rest
 	errors []string
 }
 
-// opened starts Chromium. Without it the test is skipped, or fails if RLOCK_REQUIRE_CHROMIUM is set.
+// The tests share one Chromium. Without Chromium they are skipped, or fail if RLOCK_REQUIRE_CHROMIUM is set.
+func TestPageInChromium(t *testing.T) {
+	b := opened(t)
+	b.url = built(t)
+	t.Run("real time", func(t *testing.T) { runsInRealTime(t, b) })
+	b.setClock(t)
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, b *browser)
+	}{
+		{"scenarios", playsScenarios},
+		{"a reader breaks it", readerBreaksIt},
+		{"a phone", fitsAPhone},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, b) })
+	}
+}
+
+// opened starts Chromium.
 func opened(t *testing.T) *browser {
 	t.Helper()
 	var program string
@@ -60,11 +80,17 @@ func opened(t *testing.T) *browser {
 		}
 		t.Skip("Chromium is not installed; RLOCK_REQUIRE_CHROMIUM=1 makes this a failure")
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox)
-	allocated, free := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(free)
-	tab, end := chromedp.NewContext(allocated)
-	t.Cleanup(end)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox,
+		chromedp.WSURLReadTimeout(patience(t)))
+	allocated, free := chromedp.NewExecAllocator(context.Background(), options...)
+	tab, end := chromedp.NewContext(allocated, chromedp.WithBrowserOption(chromedp.WithDialTimeout(patience(t))))
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(tab); err != nil { // waits for the program
+			t.Log(err)
+		}
+		end()
+		free()
+	})
 	b := &browser{Context: tab}
 	chromedp.ListenTarget(tab, func(event any) {
 		b.mu.Lock()
@@ -84,9 +110,19 @@ func opened(t *testing.T) *browser {
 	return b
 }
 
-func (b *browser) run(t *testing.T, within time.Duration, actions ...chromedp.Action) {
+// patience is how long the browser may take for anything: as long as the test. In the background of a busy machine it gets
+// a hundredth of a processor.
+func patience(t *testing.T) time.Duration {
+	deadline, ok := t.Deadline()
+	if !ok {
+		return time.Hour
+	}
+	return time.Until(deadline) - 10*time.Second
+}
+
+func (b *browser) run(t *testing.T, actions ...chromedp.Action) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(b, within)
+	ctx, cancel := context.WithTimeout(b, patience(t))
 	defer cancel()
 	err := chromedp.Run(ctx, actions...)
 	b.mu.Lock()
@@ -99,16 +135,71 @@ func (b *browser) run(t *testing.T, within time.Duration, actions ...chromedp.Ac
 	}
 }
 
+// clock is a clock for the page, which goes on only in until: to the next timer, when the page has nothing to do. So what the
+// page shows depends on no machine's speed, nor on when a test looks at it.
+const clock = `(() => {
+	const RealDate = Date, later = setTimeout, began = Date.now();
+	const timers = new Map(); // by number, in the order in which they were set
+	let now = 0, number = 0; // milliseconds since the page was opened; the latest timer
+	Date = class extends RealDate {
+		constructor(...args) { super(...(args.length ? args : [began + now])); }
+		static now() { return began + now; }
+	};
+	performance.now = () => now;
+	setTimeout = (f, ms = 0, ...args) => {
+		timers.set(++number, { at: now + Math.max(0, ms), run: () => f(...args) });
+		return number;
+	};
+	clearTimeout = (id) => timers.delete(id);
+	requestAnimationFrame = (f) => setTimeout(() => f(now), 16);
+	window.until = (selector) => new Promise((resolve, reject) => {
+		const { port1, port2 } = new MessageChannel();
+		port1.onmessage = () => {
+			if (document.querySelector(selector)) return resolve();
+			if (now > 120000) return reject(new Error("in two minutes of the page there is no " + selector + "\n" + document.querySelector("main").innerText));
+			let next;
+			for (const [id, t] of timers) if (!next || t.at < timers.get(next).at) next = id;
+			if (next) {
+				const { at, run } = timers.get(next);
+				timers.delete(next);
+				now = Math.max(now, at);
+				run();
+				port2.postMessage(0);
+			} else later(() => port2.postMessage(0), 10); // the program is being loaded
+		};
+		port2.postMessage(0);
+	});
+})()`
+
+// setClock gives the page the clock, whenever it is loaded from now on.
+func (b *browser) setClock(t *testing.T) {
+	t.Helper()
+	b.run(t, chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := page.AddScriptToEvaluateOnNewDocument(clock).Do(ctx)
+		return err
+	}))
+}
+
+// until lets the time of the page go on until it has an element.
+func until(selector string) chromedp.Action {
+	return chromedp.Evaluate(fmt.Sprintf("until(%q)", selector), nil, func(p *cdpruntime.EvaluateParams) *cdpruntime.EvaluateParams { return p.WithAwaitPromise(true) })
+}
+
+// load loads the page again, with a scenario or with #play.
+func (b *browser) load(name string) chromedp.Action {
+	return chromedp.Tasks{chromedp.Navigate(b.url + "/#" + name), chromedp.Reload()}
+}
+
 // count returns how many elements a selector matches.
 func (b *browser) count(t *testing.T, selector string) (n int) {
 	t.Helper()
-	b.run(t, 10*time.Second, chromedp.Evaluate(fmt.Sprintf("document.querySelectorAll(%q).length", selector), &n))
+	b.run(t, chromedp.Evaluate(fmt.Sprintf("document.querySelectorAll(%q).length", selector), &n))
 	return n
 }
 
 func (b *browser) text(t *testing.T, selector string) (text string) {
 	t.Helper()
-	b.run(t, 10*time.Second, chromedp.Evaluate(fmt.Sprintf("document.querySelector(%q).textContent", selector), &text))
+	b.run(t, chromedp.Evaluate(fmt.Sprintf("document.querySelector(%q).textContent", selector), &text))
 	return text
 }
 
@@ -118,17 +209,16 @@ func (b *browser) screenshot(t *testing.T, name string) {
 		return
 	}
 	var png []byte
-	b.run(t, 20*time.Second, chromedp.FullScreenshot(&png, 100))
+	b.run(t, chromedp.FullScreenshot(&png, 100))
 	if err := os.WriteFile(filepath.Join(*shots, name+".png"), png, 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // play opens the link to a scenario, and waits until it is over. Its claims have to be true.
-func (b *browser) play(t *testing.T, url, name string) {
+func (b *browser) play(t *testing.T, name string) {
 	t.Helper()
-	b.run(t, 90*time.Second, chromedp.Navigate(url+"/#"+name), chromedp.Reload(),
-		chromedp.WaitVisible(`#scenario[data-over="verdicts"]`, chromedp.ByQuery))
+	b.run(t, b.load(name), until(`#scenario[data-over="verdicts"]`))
 	s, ok := world.Find(name)
 	if !ok {
 		t.Fatalf("there is no scenario %q", name)
@@ -165,11 +255,25 @@ var (
 	}
 )
 
-// TestScenariosInChromium plays the scenarios by their links, and reads the timeline of two.
-func TestScenariosInChromium(t *testing.T) {
-	b, url := opened(t), built(t)
+// act is the selector of a button.
+func act(act, client string) string {
+	return fmt.Sprintf(`button[data-act=%q][aria-label$="client %s"]:enabled`, act, client)
+}
+
+// mark is the selector of a mark or a bar of the timeline.
+func mark(kind, client string) string {
+	return fmt.Sprintf(`#chart [data-kind=%q][data-client=%q]`, kind, client)
+}
+
+// A program that waits for the lock gets it, however slow the machine is.
+func runsInRealTime(t *testing.T, b *browser) {
+	b.run(t, b.load("play"), chromedp.Click(act("lock", "A"), chromedp.ByQuery), chromedp.WaitReady(mark("held", "A"), chromedp.ByQuery))
+}
+
+// playsScenarios plays the scenarios by their links, and reads the timeline of two.
+func playsScenarios(t *testing.T, b *browser) {
 	for _, s := range world.Scenarios {
-		b.play(t, url, s.Name)
+		b.play(t, s.Name)
 		b.screenshot(t, s.Name)
 		switch s.Name {
 		case "fence":
@@ -215,38 +319,33 @@ func TestBuildFailsWithoutGoAndForALargeProgram(t *testing.T) {
 	}
 }
 
-// TestFreePlayInChromium presses buttons, with the keyboard too.
-func TestFreePlayInChromium(t *testing.T) {
-	b, url := opened(t), built(t)
-	press := func(act, client string) chromedp.Action {
-		return chromedp.Click(fmt.Sprintf(`button[data-act=%q][aria-label$="client %s"]:enabled`, act, client), chromedp.ByQuery)
+// readerBreaksIt presses buttons, with the keyboard too.
+func readerBreaksIt(t *testing.T, b *browser) {
+	press := func(what, client string) chromedp.Action {
+		return chromedp.Tasks{until(act(what, client)), chromedp.Click(act(what, client), chromedp.ByQuery)}
 	}
-	shows := func(kind, client string) chromedp.Action {
-		return chromedp.WaitReady(fmt.Sprintf(`#chart [data-kind=%q][data-client=%q]`, kind, client), chromedp.ByQuery)
-	}
-	b.run(t, 60*time.Second, chromedp.Navigate(url+"/#play"), press("lock", "A"), shows("accepted", "A"))
-	b.run(t, 60*time.Second, press("lock", "C"), shows("waiting", "C"), press("kill", "A"), shows("held", "C"), shows("accepted", "C"))
-	b.run(t, 20*time.Second, chromedp.Focus(`button[data-act="unlock"][aria-label$="client C"]`, chromedp.ByQuery), chromedp.KeyEvent("\r"),
-		chromedp.WaitVisible(`#log li[data-kind="released"]`, chromedp.ByQuery))
+	shows := func(kind, client string) chromedp.Action { return until(mark(kind, client)) }
+	b.run(t, b.load("play"), press("lock", "A"), shows("accepted", "A"))
+	b.run(t, press("lock", "C"), shows("waiting", "C"), press("kill", "A"), shows("held", "C"), shows("accepted", "C"))
+	b.run(t, until(act("unlock", "C")), chromedp.Focus(act("unlock", "C"), chromedp.ByQuery), chromedp.KeyEvent("\r"), until(`#log li[data-kind="released"]`))
 	if log := b.text(t, "#log"); !strings.Contains(log, "A is killed.") || !strings.Contains(log, "C has released the lock.") {
 		t.Error(log)
 	}
-	b.run(t, 20*time.Second, press("start", "A"), press("lose-reply", "A"), press("lock", "A"), shows("retried", "A"))
+	b.run(t, press("start", "A"), press("lose-reply", "A"), press("lock", "A"), shows("retried", "A"))
 }
 
-// TestPhoneInChromium finds nothing that is wider than a phone, and no text whose contrast is too low, in either scheme.
-func TestPhoneInChromium(t *testing.T) {
-	b, url := opened(t), built(t)
+// fitsAPhone finds nothing that is wider than a phone, and no text whose contrast is too low, in either scheme.
+func fitsAPhone(t *testing.T, b *browser) {
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{390, 1200} {
 			name := fmt.Sprintf("%s-%d", scheme, width)
-			b.run(t, 90*time.Second,
+			b.run(t,
 				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
 				emulation.SetDeviceMetricsOverride(width, 844, 1, width < 500))
-			b.play(t, url, "failover")
+			b.play(t, "failover")
 			var wide int64
 			var faint []string
-			b.run(t, 10*time.Second, chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide), chromedp.Evaluate(faintTexts, &faint))
+			b.run(t, chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide), chromedp.Evaluate(faintTexts, &faint))
 			if wide > width {
 				t.Errorf("%s: the page is %d wide", name, wide)
 			}
@@ -257,7 +356,7 @@ func TestPhoneInChromium(t *testing.T) {
 		}
 	}
 	var faint []string
-	b.run(t, 10*time.Second, chromedp.Evaluate(`document.body.style.color = "#555"`, nil), chromedp.Evaluate(faintTexts, &faint))
+	b.run(t, chromedp.Evaluate(`document.body.style.color = "#555"`, nil), chromedp.Evaluate(faintTexts, &faint))
 	if len(faint) == 0 {
 		t.Error("gray text on black is not found to be faint")
 	}
