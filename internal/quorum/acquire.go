@@ -330,14 +330,24 @@ func (t *try) silent() error {
 
 // giveBack takes the votes back after a failed try. It waits for the nodes that are known to have
 // voted, so that the next try does not meet these votes. If ctx has ended, there is no next try, and the
-// wait is short, but it is also for nodes that may still vote, if they could keep another owner from the lock.
+// wait is short, but it is also for nodes that may still vote, if they and the nodes that are down could keep another owner
+// from the lock.
 func (t *try) giveBack(ctx context.Context) {
 	f := t.fanout()
 	defer f.end()
-	t.takeBack(f, t.ID, t.ballot)
+	voters, _ := t.takeBack(f, t.ID, t.ballot)
+	down := 0 // nodes that another owner cannot get either
+	for i, g := range t.tally.got {
+		if !voters[i] && (g.isPending || t.tally.failed[i] != nil) {
+			down++
+		}
+	}
 	ended := ctx.Err() != nil
-	for known := t.tally.read(); known > 0 || ended && t.blocks(f.outstanding); {
+	for known := t.tally.read(); known > 0 || ended && t.blocks(f.outstanding+down); {
 		r, ok, err := f.nextReply(ctx)
+		if ok && r.err != nil {
+			down++
+		}
 		switch {
 		case ok && t.tally.got[r.node].stamp != "":
 			known--

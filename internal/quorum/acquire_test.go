@@ -527,51 +527,71 @@ func TestCutOffTryTakesItsVotesBack(t *testing.T) {
 }
 
 // The context ends while the requests for votes are under way, and they arrive later. Within the grace, the call
-// returns when its votes cannot keep another owner from the lock any more.
+// returns when its votes cannot keep another owner from the lock any more: if a node is down, when all others are free.
 func TestCanceledTryWaitsForVotesUnderWay(t *testing.T) {
 	t.Parallel()
-	const travel = 20 * time.Millisecond
-	h := join(t, miniServers(t, 3))
-	h.warm()
 	acquire, release := loaded()["quorum/acquire"].SHA(), loaded()["quorum/release"].SHA()
-	ran := func(sha string) (nodes int) {
-		for _, s := range h.servers {
-			nodes += min(s.proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) }), 1)
-		}
-		return nodes
-	}
-	eventually(t, "a call that returns within the grace", func() bool {
-		for _, s := range h.servers {
-			s.proxy.ResetLog()
-			s.proxy.Delay(func(c faultproxy.Command) time.Duration {
-				if c.IsScript(acquire) {
-					return travel
-				}
-				return 0
-			})
-		}
-		ctx, cancel := context.WithCancel(bg)
-		defer cancel()
-		canceled := make(chan time.Time, 1)
-		go func() {
-			for ran(acquire) < 3 && ctx.Err() == nil {
-				time.Sleep(time.Millisecond)
+	for _, c := range []struct {
+		name      string
+		fault     faultproxy.Action // of requests to node 3
+		mayBeLeft int               // nodes that have no release when the call returns
+	}{
+		{"all are up", faultproxy.Pass, 1},
+		{"one refuses", faultproxy.Error, 0},
+		{"one is down", faultproxy.ResetBefore, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := join(t, miniServers(t, 3))
+			h.warm()
+			up := h.servers
+			if c.fault != faultproxy.Pass {
+				up = up[:2]
 			}
-			canceled <- time.Now()
-			cancel()
-		}()
-		got := h.Enter(h.entry()).Do(ctx, budget)
-		took := time.Since(<-canceled)
-		released := ran(release)
-		h.settled()
-		if got.Err == nil || took >= protocol.GiveUpGrace {
-			return false // the machine was busy
-		}
-		if !errors.Is(got.Err, context.Canceled) || released < 2 || h.votes() != "- - -" {
-			t.Fatalf("%v: after %v, %d nodes had got a release; votes %s", got.Err, took, released, h.votes())
-		}
-		return true
-	})
+			ran := func(on []*server, sha string) (nodes int) {
+				for _, s := range on {
+					nodes += min(s.proxy.Count(func(c faultproxy.Command) bool { return c.IsScript(sha) }), 1)
+				}
+				return nodes
+			}
+			eventually(t, "a call that returns within the grace", func() bool {
+				h.servers[2].proxy.Handle(func(faultproxy.Command) faultproxy.Action { return c.fault })
+				for i, s := range h.servers {
+					s.proxy.ResetLog()
+					s.proxy.Delay(func(cmd faultproxy.Command) time.Duration {
+						if cmd.IsScript(acquire) && i < len(up) {
+							return time.Duration(i+1) * 20 * time.Millisecond
+						}
+						return 0
+					})
+				}
+				ctx, cancel := context.WithCancel(bg)
+				defer cancel()
+				canceled := make(chan time.Time, 1)
+				go func() {
+					for ran(h.servers, acquire) < 3 && ctx.Err() == nil {
+						time.Sleep(time.Millisecond)
+					}
+					canceled <- time.Now()
+					cancel()
+				}()
+				got := h.Enter(h.entry()).Do(ctx, budget)
+				took := time.Since(<-canceled)
+				left := len(up) - ran(up, release)
+				h.settled()
+				votes := h.votes()
+				h.pass()
+				h.warm()
+				if got.Err == nil || took >= protocol.GiveUpGrace {
+					return false // the machine was busy
+				}
+				if !errors.Is(got.Err, context.Canceled) || left > c.mayBeLeft {
+					t.Fatalf("%v: after %v, %d nodes had got no release; votes %s", got.Err, took, left, votes)
+				}
+				return true
+			})
+		})
+	}
 }
 
 // The budget of a call looks like no answer, not like the end of the caller's context.
