@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -165,6 +166,33 @@ run . `+forever)
 			shows(t, s.ends(code), "== in the background:\n", "+ bash -c", "tidy\n== FAILED (")
 		})
 	}
+}
+
+// Otherwise timeout leaves the process group of the lane, and its command goes on when the run has ended.
+func TestTimeoutsOfTheRunAreInTheForeground(t *testing.T) {
+	text, err := os.ReadFile("../../.ci/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := regexp.MustCompile(`[ (]timeout -\S+`).FindAllString(string(text), -1)
+	if len(all) == 0 {
+		t.Error("no step has a timeout: this test is of no use")
+	}
+	for _, one := range all {
+		if !strings.HasSuffix(one, "timeout --foreground") {
+			t.Error(one)
+		}
+	}
+	s := begin(t, `
+back() { run . timeout --foreground 600 `+forever+`; }
+start_lane back
+read -r <go
+exit 4`)
+	s.reports(1)
+	if err := os.WriteFile(filepath.Join(s.cmd.Dir, "go"), []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.ends(4)
 }
 
 func TestStepThatDoesNotEndIsKilled(t *testing.T) {
