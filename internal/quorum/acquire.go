@@ -345,13 +345,16 @@ func (t *try) giveBack(ctx context.Context) {
 	ended := ctx.Err() != nil
 	for known := t.tally.read(); known > 0 || ended && t.blocks(f.outstanding+down); {
 		r, ok, err := f.nextReply(ctx)
-		if ok && r.err != nil {
-			down++
-		}
 		switch {
-		case ok && t.tally.got[r.node].stamp != "":
-			known--
 		case ok:
+			if r.err == nil {
+				t.tally.got[r.node].isPending = false // it is not silent
+			} else {
+				down++
+			}
+			if t.tally.got[r.node].stamp != "" {
+				known--
+			}
 		case err == nil:
 			return
 		default:

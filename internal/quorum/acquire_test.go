@@ -594,6 +594,38 @@ func TestCanceledTryWaitsForVotesUnderWay(t *testing.T) {
 	}
 }
 
+// Nodes whose replies come in the grace, when the context has ended, are not silent, however long that took.
+func TestCanceledTryDoesNotBlameNodesThatReplyInTheGrace(t *testing.T) {
+	t.Parallel()
+	h := join(t, miniServers(t, 3))
+	h.warm()
+	acquire := loaded()["quorum/acquire"].SHA()
+	eventually(t, "a call that returns within the grace", func() bool {
+		travel := h.patience(0, 1, 2) + protocol.GiveUpGrace
+		for _, s := range h.servers {
+			s.proxy.Delay(func(c faultproxy.Command) time.Duration {
+				if c.IsScript(acquire) {
+					return travel
+				}
+				return 0
+			})
+		}
+		ctx, cancel := context.WithTimeout(bg, travel-protocol.GiveUpGrace/2)
+		defer cancel()
+		got := h.Enter(h.entry()).Do(ctx, budget)
+		end, _ := ctx.Deadline()
+		took := time.Since(end)
+		h.settled()
+		if got.Err == nil || took >= protocol.GiveUpGrace {
+			return false // the machine was busy
+		}
+		if !errors.Is(got.Err, context.DeadlineExceeded) || wire.LastFailure(got.Err) != nil {
+			t.Fatalf("%v after the end of the context: %v; %v", took, got.Err, wire.LastFailure(got.Err))
+		}
+		return true
+	})
+}
+
 // The budget of a call looks like no answer, not like the end of the caller's context.
 func TestBudgetIsNoEndOfTheContext(t *testing.T) {
 	t.Parallel()
