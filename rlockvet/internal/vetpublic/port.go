@@ -382,17 +382,12 @@ func (f *porter) release(call *ast.CallExpr, lease string) {
 		results = 1
 	}
 	lines := strings.Repeat("\n", strings.Count(f.sourceOf(call), "\n"))
-	switch p := f.parents[call].(type) {
-	case *ast.ExprStmt, *ast.DeferStmt, *ast.GoStmt:
-		if results == 0 {
-			at := f.Fset.Position(call.Pos())
-			f.out.silent[fmt.Sprintf("%s:%d", at.Filename, at.Line)] = true
-		}
-	case *ast.AssignStmt:
-		if id, ok := p.Lhs[0].(*ast.Ident); results == 2 && ok && id.Name == "_" {
-			f.replace(id.Pos(), p.Lhs[1].Pos(), "")
-			results = 1
-		}
+	if around := f.parents[call]; results == 0 && !isUsed(around) {
+		at := f.Fset.Position(call.Pos())
+		f.out.silent[fmt.Sprintf("%s:%d", at.Filename, at.Line)] = true
+	} else if p, ok := around.(*ast.AssignStmt); ok && results == 2 && f.sourceOf(p.Lhs[0]) == "_" {
+		f.replace(p.Lhs[0].Pos(), p.Lhs[1].Pos(), "")
+		results = 1
 	}
 	for _, arg := range call.Args {
 		if t := f.TypesInfo.TypeOf(arg); t != nil && types.AssignableTo(t, types.Universe.Lookup("error").Type()) {
@@ -401,15 +396,15 @@ func (f *porter) release(call *ast.CallExpr, lease string) {
 			return
 		}
 	}
-	if _, alone := f.parents[call].(ast.Stmt); results == 2 && (!alone || isUsed(f.parents[call])) {
+	if results == 2 && isUsed(f.parents[call]) {
 		unlock = "vetported.Both(" + unlock + ")"
 	}
 	f.replace(call.Pos(), call.End(), unlock+lines)
 }
 
-// isUsed reports whether a statement uses the results of its call.
-func isUsed(s ast.Node) bool {
-	switch s.(type) {
+// isUsed reports whether what is around a call uses its results.
+func isUsed(around ast.Node) bool {
+	switch around.(type) {
 	case *ast.ExprStmt, *ast.DeferStmt, *ast.GoStmt:
 		return false
 	}
@@ -672,12 +667,10 @@ func (f *porter) newName(prefix string) string {
 
 // scope is the list of statements with the acquire.
 func (f *porter) scope(a *acquire) ast.Node {
-	switch {
-	case a.around != nil:
+	if a.around != nil {
 		return f.parents[a.around]
-	default:
-		return f.parents[a.assign]
 	}
+	return f.parents[a.assign]
 }
 
 // assignMutex rewrites the statement that locks, so that it gets a lease:
