@@ -71,11 +71,11 @@ func (c *checker) negatesCall(e ast.Expr) bool {
 // isDeadEnd reports whether the last call of a block never returns.
 func isDeadEnd(b *cfg.Block) bool { return len(b.Succs) == 0 && b.Return() == nil }
 
-// endsInDeadEnds reports whether each path from a block comes to a call that never returns. What runs forever does not.
-// open has the blocks of the path, true, and those that are known, false.
+// endsInDeadEnds reports whether each path from a block comes to a call that never returns. What may run forever does not; a
+// range ends. open has the blocks of the path, true, and those that are known, false.
 func endsInDeadEnds(b *cfg.Block, open map[*cfg.Block]bool) bool {
 	if isOpen, seen := open[b]; seen {
-		return !isOpen
+		return !isOpen || b.Kind == cfg.KindRangeLoop
 	}
 	if len(b.Succs) == 0 {
 		return isDeadEnd(b)

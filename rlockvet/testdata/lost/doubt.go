@@ -611,6 +611,14 @@ func mustFailOnEachPath(ctx context.Context, l *rlock.Lock) {
 		}
 		log.Fatal("the lock was free")
 	}
+	if _, err := l.TryLock(ctx); err == nil {
+		for i := range 3 {
+			if err := work(ctx); err != nil {
+				log.Print(i, err)
+			}
+		}
+		log.Fatal("the lock was free")
+	}
 	_, err := l.TryLock(ctx)
 	if err == nil {
 		switch err := work(ctx); {
@@ -631,6 +639,14 @@ func mustFailOnSomePaths(ctx context.Context, l *rlock.Lock) {
 	if _, err := l.TryLock(ctx); err == nil { // want `lease of TryLock is dropped`
 		if err := work(ctx); err != nil {
 			return
+		}
+		log.Fatal("the lock was free")
+	}
+	if _, err := l.TryLock(ctx); err == nil { // want `lease of TryLock is dropped`
+		for range 3 {
+			if err := work(ctx); err != nil {
+				return
+			}
 		}
 		log.Fatal("the lock was free")
 	}
