@@ -221,3 +221,55 @@ func TestStepLeavesNoProcessBehind(t *testing.T) {
 		})
 	}
 }
+
+// The pages of .ci/run, on machines that are made of scripts: what apt installs is in their folder bin.
+func TestPagesAreTestedIfThereIsABrowser(t *testing.T) {
+	text, err := os.ReadFile("../../.ci/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions := "updated=\nhave() { [ -e bin/$1 ]; }\n"
+	for _, part := range []string{`(?m)^apt=\(.*\)$`, `(?ms)^apt_install\(\) \{.*?^\}$`, `(?m)^have_chromium\(\) \{.*\}$`, `(?ms)^pages\(\) \{.*?^\}$`} {
+		found := regexp.MustCompile(part).Find(text)
+		if found == nil {
+			t.Fatalf(".ci/run has no %s", part)
+		}
+		functions += string(found) + "\n"
+	}
+	const installs = `case "$*" in *" install "*) cp works bin/chromium ;; *" purge "*) rm bin/chromium ;; esac`
+	for _, c := range []struct {
+		name, before, apt, works, tests string
+		passes, tested, stays           bool
+	}{
+		{"apt installs it", "", installs, "true", "true", true, true, true},
+		{"the tests fail", "", installs, "true", "false", false, true, true},
+		{"what apt installs does not start", "", installs, "false", "true", true, false, false},
+		{"apt has none", "", "exit 100", "true", "true", true, false, false},
+		{"it was there", "cp works bin/chromium", "exit 100", "true", "true", true, true, true},
+		{"it was there, and does not work", "cp works bin/chromium", "exit 100", "false", "false", false, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := begin(t, functions+`
+mkdir bin rlockui playground
+script() { printf '#!/bin/sh\n%s\n' "$2" >"$1"; chmod 755 "$1"; }
+script works '`+c.works+`'; script bin/go 'echo tested; `+c.tests+`'; script bin/apt-get '`+c.apt+`'
+for one in dpkg setpriv; do script bin/$one false; done
+export PATH=$PWD/bin:$PATH
+`+c.before+`
+tidy() { ! have chromium || echo stays; }
+start_lane pages
+join_lane`)
+			code := 1
+			if c.passes {
+				code = 0
+			}
+			out := s.ends(code)
+			for text, want := range map[string]bool{"\ntested\n": c.tested, "the pages are not tested": !c.tested, "\nstays\n": c.stays} {
+				if strings.Contains(out, text) != want {
+					t.Errorf("%q: %v\n%s", text, !want, out)
+				}
+			}
+		})
+	}
+}
