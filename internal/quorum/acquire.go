@@ -349,7 +349,8 @@ func (t *try) giveBack(ctx context.Context) {
 		case ok:
 			if r.err == nil {
 				t.tally.got[r.node].isPending = false // it is not silent
-			} else {
+			}
+			if r.err != nil || r.says != released { // it gave no vote back, so another owner may get none
 				down++
 			}
 			if t.tally.got[r.node].stamp != "" {
