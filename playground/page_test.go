@@ -231,11 +231,16 @@ func (b *browser) play(t *testing.T, name string) {
 	}
 }
 
-// misdrawn returns how the timeline differs from what is wanted: a number of marks or bars for each selector.
+// misdrawn returns how the timeline differs from what is wanted: a number of marks or bars that can be seen for each selector.
 func (b *browser) misdrawn(t *testing.T, want map[string]int) (wrong []string) {
 	t.Helper()
 	for selector, n := range want {
-		if got := b.count(t, "#chart "+selector); got != n {
+		var got int
+		b.run(t, chromedp.Evaluate(fmt.Sprintf(`[...document.querySelectorAll("#chart " + %q)].filter((e) => {
+			const { width, height } = e.getBoundingClientRect();
+			return width > 0 && height > 0 && e.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+		}).length`, selector), &got))
+		if got != n {
 			wrong = append(wrong, fmt.Sprintf("the timeline has %d of %s, not %d", got, selector, n))
 		}
 	}
@@ -286,6 +291,10 @@ func playsScenarios(t *testing.T, b *browser) {
 			}
 			if b.count(t, `#chart [data-kind="lost-update"]`) == 0 {
 				t.Error("the timeline shows no lost update")
+			}
+			b.run(t, chromedp.Evaluate(`document.querySelector("#chart .bar.held").style.display = "none"`, nil))
+			if len(b.misdrawn(t, failoverDrawn)) == 0 {
+				t.Error("a bar that is hidden is not missed")
 			}
 		case "paused": // without a fence
 			if len(b.misdrawn(t, fenceDrawn)) == 0 {
