@@ -218,7 +218,16 @@ func (b *browser) screenshot(t *testing.T, name string) {
 // play opens the link to a scenario, and waits until it is over. Its claims have to be true.
 func (b *browser) play(t *testing.T, name string) {
 	t.Helper()
-	b.run(t, b.load(name), until(`#scenario[data-over="verdicts"]`))
+	b.run(t, b.load(name), until(isOver))
+	b.claims(t, name)
+}
+
+// isOver is the selector of a scenario that has come to its end.
+const isOver = `#scenario[data-over="verdicts"]`
+
+// claims checks those of a scenario that is over.
+func (b *browser) claims(t *testing.T, name string) {
+	t.Helper()
 	s, ok := world.Find(name)
 	if !ok {
 		t.Fatalf("there is no scenario %q", name)
@@ -270,8 +279,13 @@ func mark(kind, client string) string {
 	return fmt.Sprintf(`#chart [data-kind=%q][data-client=%q]`, kind, client)
 }
 
-// A program that waits for the lock gets it, however slow the machine is.
+// A program that waits for the lock gets it, however slow the machine is. The claims of a scenario are about seconds, so
+// they are for the night, when nothing else runs.
 func runsInRealTime(t *testing.T, b *browser) {
+	if os.Getenv("RLOCK_NIGHTLY") == "1" {
+		b.run(t, b.load("failover"), chromedp.WaitReady(isOver, chromedp.ByQuery))
+		b.claims(t, "failover")
+	}
 	b.run(t, b.load("play"), chromedp.Click(act("lock", "A"), chromedp.ByQuery), chromedp.WaitReady(mark("held", "A"), chromedp.ByQuery))
 }
 
