@@ -329,37 +329,22 @@ func (t *try) silent() error {
 }
 
 // giveBack takes the votes back after a failed try. It waits for the nodes that are known to have
-// voted, so that the next try does not meet these votes. If ctx has ended, there is no next try, and the
-// wait is short, but it is also for nodes that may still vote, if they and the nodes that are down could keep another owner
-// from the lock.
+// voted, so that the next try does not meet these votes. If ctx has ended, there is no next try, and
+// the wait is short.
 func (t *try) giveBack(ctx context.Context) {
 	f := t.fanout()
 	defer f.end()
-	voters, _ := t.takeBack(f, t.ID, t.ballot)
-	down := 0 // nodes that another owner cannot get either
-	for i, g := range t.tally.got {
-		if !voters[i] && (g.isPending || t.tally.failed[i] != nil) {
-			down++
-		}
-	}
-	ended := ctx.Err() != nil
-	for known := t.tally.read(); known > 0 || ended && t.blocks(f.outstanding+down); {
+	t.takeBack(f, t.ID, t.ballot)
+	for known := t.tally.read(); known > 0; {
 		r, ok, err := f.nextReply(ctx)
 		switch {
+		case ok && t.tally.got[r.node].stamp != "":
+			known--
 		case ok:
-			if r.err == nil {
-				t.tally.got[r.node].isPending = false // it is not silent
-			}
-			if r.err != nil || r.says != released { // it gave no vote back, so another owner may get none
-				down++
-			}
-			if t.tally.got[r.node].stamp != "" {
-				known--
-			}
 		case err == nil:
 			return
 		default:
-			ended, ctx = true, context.Background()
+			ctx = context.Background()
 			grace := t.clock.NewTimer(protocol.GiveUpGrace)
 			defer grace.Stop()
 			f.alarm = grace.C()
