@@ -35,7 +35,7 @@ func TestWaitThatIsShorterThanTheWayToRedis(t *testing.T) {
 	c := clients[0]
 	call := map[string]func(ctx context.Context, opts ...rlock.AcquireOption) error{}
 	locks := map[string]rlock.Locker{
-		"RedLock":   locktest.NewRedLock(t, "red", clients),
+		"RedLock":   locktest.NewRedLock(t, "red", clients, rlock.WithNodeTimeout(locktest.Ample(2*time.Second))),
 		"MultiLock": locktest.MultiLockOf(t, c, "multi 1", "multi 2"),
 		"permit":    locktest.PermitLocker{PermitSemaphore: locktest.MustSetPermits(t, c.NewPermitSemaphore("permits"), 1), N: 1},
 	}
