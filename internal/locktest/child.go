@@ -22,9 +22,9 @@ import (
 	"github.com/go-rlock/rlock"
 )
 
-// ChildPatience bounds every wait for a child process. A child may start while the
+// ChildPatience bounds every wait for a child process, and for all of its work. It may start while the
 // machine is busy with many others.
-const ChildPatience = 90 * time.Second
+const ChildPatience = 4 * time.Minute
 
 // Child is an operating system process of its own: this test binary again,
 // which runs one mode of TestChildProcess. The two talk in lines: what the
