@@ -188,7 +188,7 @@ func TestPanicsOfAnObserver(t *testing.T) {
 	t.Parallel()
 	b := locktest.OnMiniredis(t)
 	o, log := &panickyObserver{}, &logLines{}
-	c := b.NewClient(t, rlock.WithObserver(o), rlock.WithLogger(slog.New(log)), rlock.WithWatchdogLease(locktest.Ample(900*time.Millisecond)),
+	c := b.NewClient(t, rlock.WithObserver(o), rlock.WithLogger(slog.New(log)), rlock.WithWatchdogLease(locktest.Ample(3*time.Second)),
 		rlock.WithCommandTimeout(locktest.Ample(4*time.Second)))
 	l := c.NewLock("a")
 	lease := locktest.MustLock(t, l)
