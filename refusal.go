@@ -73,7 +73,7 @@ func (s *snapshot) noteFailure(err error, ofQuorum bool, within time.Duration) {
 	case !wire.Ended(err):
 		*s = snapshot{}
 	case last != nil && !wire.CutOff(last):
-		if !worthRepeating(last) {
+		if !errors.Is(last, ErrNoQuorum) && !worthRepeating(last) { // ErrNoQuorum has what the nodes replied
 			last = wire.Failure(last)
 		}
 		*s = failed(last)

@@ -218,6 +218,41 @@ func TestRedLockHeldIsNoOutage(t *testing.T) {
 	}
 }
 
+// A wait that ends while the votes of the others are taken back has the same error as one that ends before.
+func TestWaitThatEndsAfterNodesHaveRefusedForGood(t *testing.T) {
+	t.Parallel()
+	n := startMasters(t)
+	l := locktest.NewRedLock(t, "stock", n.clients(t), rlock.WithNodeTimeout(20*time.Second))
+	locktest.MustUnlock(t, locktest.MustLock(t, l))
+	n.nothing(t, "stock")
+	acquire, release := locktest.SHA("quorum/acquire"), locktest.SHA("quorum/release")
+	for i, p := range n.proxies {
+		delayed, by := release, 6*time.Second
+		if i%2 == 0 {
+			do(t, n.plain[i], "acl", "setuser", "default", "-evalsha", "-eval")
+			delayed, by = acquire, 500*time.Millisecond // the others have voted by then
+		}
+		p.Delay(func(c faultproxy.Command) time.Duration {
+			if c.IsScript(delayed) {
+				return by
+			}
+			return 0
+		})
+	}
+	start := time.Now()
+	_, err := l.Lock(bg, rlock.WithWait(3*time.Second))
+	if took := time.Since(start); took < 3*time.Second {
+		t.Fatalf("it ended after %v: %v", took, err)
+	}
+	locktest.WantErr(t, err, rlock.ErrRefused, rlock.ErrNoQuorum, nil, rlock.ErrUnreachable, rlock.ErrNotAcquired)
+	if !strings.Contains(err.Error(), "3 of 5 nodes refuse for good, 3 have to vote; node 1 ") {
+		t.Error(err)
+	}
+	for _, p := range n.proxies {
+		p.Delay(nil)
+	}
+}
+
 // If so many nodes refuse for good that the others are no quorum, waiting does not help: the error says so at once,
 // and what to do. With fewer the others may come back, and the error names those that are away and those that refuse.
 func TestRedLockRefusedForGood(t *testing.T) {
