@@ -87,6 +87,7 @@ func TestPipelinesOfALateRound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d, _ := behindFor(t, longestIO)
+			d.cfg.CommandTimeout = time.Minute // a busy machine takes a second for hundreds of scripts
 			for _, s := range []*sender{&d.senders.one, &d.senders.renewals} {
 				s.away = distance{since: time.Now().Add(time.Hour), now: 1} // near
 			}
