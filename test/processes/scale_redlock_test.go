@@ -16,6 +16,7 @@ import (
 	"github.com/go-rlock/rlock/internal/faultproxy"
 	"github.com/go-rlock/rlock/internal/locktest"
 	"github.com/go-rlock/rlock/internal/redistest"
+	"github.com/go-rlock/rlock/internal/wire"
 )
 
 // The run for a machine of one's own: 10,000 holds, 30 s, 12 s, beside busy loops.
@@ -154,8 +155,8 @@ func TestRedLocksAreRenewedThroughOutages(t *testing.T) {
 		t.Errorf("%d of %d holds were lost", lost, len(held))
 	}
 	// A few for each node, those that go-redis keeps in calls to one that hangs, and no more however many are held: of what
-	// is overdue, the renewals of one pipeline, 50, get a goroutine each.
-	if most > goroutines+60+5*50 {
+	// is overdue, the renewals of one pipeline for each node get a goroutine each. All of them would be five for each hold.
+	if most > goroutines+60+5*wire.BatchSize {
 		t.Errorf("%d goroutines with %d holds, then %d", goroutines, len(held), most)
 	}
 	// Some acquires are still on their way to the last nodes, and a renewal that finds no
